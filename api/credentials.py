@@ -5,7 +5,6 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from api.front import marker
 from api.request_id import request_id
 from catalog.access import Principal
 from catalog.errors import TokenExpired, Unauthenticated
@@ -47,7 +46,6 @@ def authenticate(
             request_id=request_id.get(),
             context=context,
             interface=interface,
-            principal=request.META.get(marker.PRINCIPAL),
         )
     except TokenExpired:
         raise  # the token was valid once, so it is not a guess

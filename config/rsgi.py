@@ -22,8 +22,6 @@ application = Front(
     handler.answer,
     on_start=start,
     on_stop=stop,
-    known_principal=import_string("api.front.immediate.principal_of"),
-    configurations=import_string("api.front.immediate.Configurations")(),
     frequent_reads=import_string("api.front.frequent.FrequentReads")(
         [import_string("api.iceberg.frequent.IcebergReads")()]
     ),

@@ -24,7 +24,6 @@ from catalog.errors import CatalogError
 
 if TYPE_CHECKING:
     from api.front.frequent import FrequentReads
-    from api.front.immediate import Configurations
 
 _LIVE = "/health/live"
 _MAX_WAITING = 2048
@@ -47,22 +46,16 @@ class Front:
         *,
         on_start: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
-        known_principal: Callable[[dict[str, Any]], Any] = lambda request: None,
-        configurations: "Configurations | None" = None,
         frequent_reads: "FrequentReads | None" = None,
     ) -> None:
         """``on_start`` is called once, when the process begins to serve, and ``on_stop`` when it ends.
 
-        ``known_principal`` returns the principal of a request that needs no thread, and otherwise None;
-        ``configurations`` repeats the answers to such requests. ``frequent_reads`` answers requests that need no thread
-        either, but a statement.
+        ``frequent_reads`` answers requests that need no thread.
         """
         self._handler = handler
         self.draining = Draining()
         self._on_start = on_start
         self._on_stop = on_stop
-        self.known_principal = known_principal
-        self.configurations = configurations
         self.frequent_reads = frequent_reads
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
@@ -84,7 +77,7 @@ class Front:
         self.guard = Guard()
         self.refusals = Refusals(handler)
         self.context = contextvars.copy_context()
-        """Of the requests that are answered in the event loop. Django would make a connection for each task."""
+        """Of health checks. Django would make a connection for each task."""
         self._turn = asyncio.Lock()
         self._refused_at = float("-inf")
 

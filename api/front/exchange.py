@@ -23,7 +23,6 @@ from catalog.errors import CatalogError, ServiceUnavailable
 if TYPE_CHECKING:
     from api.front.application import Front
     from api.front.frequent import Read
-    from catalog.access import Principal
 
 log = logging.getLogger(__name__)
 
@@ -267,13 +266,6 @@ class Exchange:
         """
         environ.set_body(self._request, body)
         front, path = self._front, self._path
-        if (
-            not body
-            and (principal := front.known_principal(self._request)) is not None
-            and front.limits.may_be_immediate(principal.name)
-        ):
-            self._note_credentials(self._answer_immediately(principal))
-            return
         read = None
         if not body and front.frequent_reads is not None:
             read = front.frequent_reads.find(self._request)
@@ -310,19 +302,6 @@ class Exchange:
             front.draining.closing(answer).send(self._protocol)
             self._note_credentials(answer)
         return answer is not None
-
-    def _answer_immediately(self, principal: "Principal") -> Answer | None:
-        """Answer in the event loop. Returns the answer if it was complete."""
-        front = self._front
-        configurations = front.configurations
-        if configurations and (answer := configurations.repeated(self._request, principal)):
-            front.draining.closing(answer).send(self._protocol)
-            return answer
-        self._request[marker.PRINCIPAL] = principal
-        first: Answer | None = front.context.run(self._work)
-        if configurations and first is not None:
-            configurations.remember(self._request, first)
-        return first
 
     async def _answer_in_turn(self, turns: Turns, threads: Threads) -> None:
         """Answer when it is the turn of the client's address. Raises ServiceUnavailable and TooManyRequests if too

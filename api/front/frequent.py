@@ -1,4 +1,4 @@
-"""Frequent reads, which are answered in the event loop with one statement of a pipeline.
+"""Frequent reads, which are answered in the event loop, with one statement of a pipeline or none.
 
 A thread takes as long to be woken, and to wait for PostgreSQL, as the remaining work of such a read. The event loop checks
 the same as the operation: the host, the key, the privilege, and that what it repeats is current. It answers only what
@@ -37,6 +37,7 @@ class Read(NamedTuple):
     target: str
     """The object, as in the log."""
     statement: bytes
+    """Its name; empty: the answer needs none."""
     parameters: Parameters
     content: Callable[[Row | None], Content | None]
     """The answer for the first row of the statement; None: the ordinary way decides."""
@@ -91,15 +92,18 @@ class FrequentReads:
     async def answer(self, request: dict[str, Any], read: Read) -> Answer | None:
         """The answer to a read; None: it takes the ordinary way."""
         started = time.perf_counter()
-        if self._pipeline is None:
-            return None
-        row = self._pipeline.execute(read.statement, read.parameters)
-        if row is None:
-            return None
-        try:
-            content = read.content(await row)
-        except NoRow:
-            return None
+        row = None
+        if read.statement:
+            if self._pipeline is None:
+                return None
+            future = self._pipeline.execute(read.statement, read.parameters)
+            if future is None:
+                return None
+            try:
+                row = await future
+            except NoRow:
+                return None
+        content = read.content(row)
         return None if content is None else _answer(request, read, content, started)
 
 
@@ -117,7 +121,7 @@ def _answer(request: dict[str, Any], read: Read, content: Content, started: floa
         lambda: {
             "operation": read.operation,
             "target": read.target,
-            "queries": 1,
+            "queries": 1 if read.statement else 0,
             "actor": read.principal.name,
         },
     )

@@ -7,9 +7,6 @@ from django.http import HttpResponse
 KEY = "monodon.front"
 """Absent if the body is complete; otherwise BodyState.AWAITED, or the CatalogError of the refusal."""
 
-PRINCIPAL = "monodon.principal"
-"""The principal of the request's key, if the front has read it from the cache of keys."""
-
 
 class BodyState(Enum):
     AWAITED = "awaited"

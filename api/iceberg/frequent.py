@@ -1,4 +1,4 @@
-"""The frequent reads of the Iceberg protocol: loadTable, tableExists and listTables.
+"""The frequent reads of the Iceberg protocol: getConfig, loadTable, tableExists and listTables.
 
 They are answered here as by the views, if the caller holds the privilege by its level or by cached grants, and
 if a table's files are local: answers for tables in object stores have credentials.
@@ -16,6 +16,7 @@ from api.front.answer import Answer
 from api.front.frequent import Content, Read
 from api.iceberg import prefixes, urls
 from api.iceberg.operation import JSON
+from api.iceberg.views.config import GetConfig
 from api.iceberg.views.tables import ListTables, LoadTable, TableExists, known_tags, tag_of
 from catalog import identifiers
 from catalog.access import Principal
@@ -29,6 +30,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.tables import usage
 from catalog.services.tables.usage import Read as Use
 
+_CONFIG = "/v1/config"
 _LONGEST_PATH = 500
 _MAX_CACHED_BYTES = 16 * 1024 * 1024
 _SNAPSHOTS = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
@@ -76,12 +78,16 @@ class IcebergReads:
         self.statements = iceberg_tables.FREQUENT_STATEMENTS
         self._answers: Any = LRUCache(_MAX_CACHED_BYTES, getsizeof=lambda content: len(content[2]))
         """By the ETag, which no other answer has, and the encoding."""
+        self._configuration: Content | None = None
+        """That of the whole catalog, which is the same for all principals."""
 
     def find(self, request: dict[str, Any], principal: Principal) -> Read | None:
         """The read of a request without a body; None: it is not one of these, or never permitted here."""
         path, method = request["PATH_INFO"], request["REQUEST_METHOD"]
         if not path.startswith("/v1/") or len(path) > _LONGEST_PATH:
             return None
+        if path == _CONFIG:
+            return self._config(request, principal) if method == "GET" else None
         target = _object_of(path)
         if target is None:
             return None
@@ -90,6 +96,20 @@ class IcebergReads:
         if method == "GET":
             return self._load(request, principal, target)
         return _exists(request, principal, target) if method == "HEAD" else None
+
+    def _config(self, request: dict[str, Any], principal: Principal) -> Read | None:
+        if request["QUERY_STRING"] or "HTTP_IF_NONE_MATCH" in request:
+            return None
+        name = GetConfig.__name__
+        return Read(principal, name, "-", b"", (), self._configured, self._learn_configuration)
+
+    def _configured(self, row: Row | None) -> Content | None:
+        return self._configuration
+
+    def _learn_configuration(self, answer: Answer) -> None:
+        if answer.status == HTTPStatus.OK:
+            repeated = [("Content-Type", dict(answer.headers)["Content-Type"])]
+            self._configuration = Content(HTTPStatus.OK.value, repeated, answer.content)
 
     def _load(self, request: dict[str, Any], principal: Principal, table: _Object) -> Read | None:
         snapshots = _SNAPSHOTS.get(request["QUERY_STRING"])

@@ -9,7 +9,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.front import marker
 from api.management import event_stream
 from api.management.serializers import events as s
 from api.management.viewsets import ManagementViewSet
@@ -50,9 +49,6 @@ class EventViewSet(ManagementViewSet):
 
     def authenticate_again(self) -> Principal:
         """Check the credentials of the request again. Raises as KeyAuthentication."""
-        plain = self.request._request  # noqa: SLF001 -- Django's request
-        # Otherwise the principal that the front has looked up when the request arrived is trusted again.
-        plain.META.pop(marker.PRINCIPAL, None)
         (authenticator,) = self.get_authenticators()
         principal: Principal = authenticator.authenticate(self.request)[0]  # type: ignore[index]
         return principal

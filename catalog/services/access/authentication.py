@@ -21,13 +21,11 @@ def authenticate(
     request_id: str = "",
     context: Mapping[str, str] | None = None,
     interface: str = "",
-    principal: Principal | None = None,
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    ``key`` may also be an access token of a key, or the token of a running job. ``principal`` is what
-    ``known_keys.cached_principal`` has just returned for it. Raises Unauthenticated for a missing, unknown,
-    expired or revoked key, and TokenExpired.
+    ``key`` may also be an access token of a key, or the token of a running job. Raises
+    Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
     details: dict[str, Any] = {
         "request_id": request_id,
@@ -43,7 +41,7 @@ def authenticate(
     if key.startswith(tokens.JOB_PREFIX):
         # Not cached, because a job may lose its lease at any time.
         return jobs.principal_of_token(key).through(**details)
-    principal = principal or _lookup(key)
+    principal = _lookup(key)
     return principal.through(**details, confirm=_Presented(key, principal).confirm)
 
 

@@ -33,6 +33,7 @@ from tests.factories import make_iceberg_table, make_namespace, make_table
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = "/v1/namespaces/ns/tables/t"
 LIST = "/v1/namespaces/ns/tables"
+CONFIG = "/v1/config"
 Ask = Callable[..., Answer | None]
 
 
@@ -142,6 +143,7 @@ REQUESTS = {
     "load, an old ETag": {"HTTP_IF_NONE_MATCH": '"old"'},
     "exists": {"REQUEST_METHOD": "HEAD"},
     "list": {"PATH_INFO": LIST},
+    "configuration": {"PATH_INFO": CONFIG},
 }
 
 
@@ -177,6 +179,22 @@ def test_a_client_with_any_answer_gets_304(asker, admin):
     expected = asker.ordinary(request)
     assert comparable(asker.in_loop(request))[:3] == comparable(expected)[:3]
     assert expected.status == 304
+
+
+def test_the_configuration_takes_no_statement(asker, admin, tenant):
+    request = request_of(admin, CONFIG)
+    authentication.authenticate(admin)
+    assert asker.in_loop(request) is None  # not known yet
+    expected = asker.ordinary(request)
+    authentication.authenticate(tenant)
+    for key in (admin, tenant):
+        answer = asker.in_loop(request_of(key, CONFIG))
+        assert answer is not None
+        assert comparable(answer)[:3] == comparable(expected)[:3]
+    assert asker.pipeline.executed == 0
+    read = asker.reads.find(request)
+    read.learn(Answer(500, [("Content-Type", "text/plain")], b"failed"))
+    assert asker.in_loop(request).content == expected.content
 
 
 def test_through_a_warehouse(asker, admin):
@@ -282,7 +300,9 @@ def test_the_list_of_a_missing_namespace_takes_the_ordinary_way(asker, admin):
 def test_a_principal_without_a_privilege_takes_the_ordinary_way(asker, admin, tenant):
     make_iceberg_table("ns", "t")
     asker.ordinary(request_of(admin))  # there is an answer to repeat
-    for case in REQUESTS.values():
+    for name, case in REQUESTS.items():
+        if name == "configuration":  # everybody may have it
+            continue
         request = request_of(tenant, **case)
         expected = asker.ordinary(request)
         assert expected.status == 404
@@ -374,6 +394,10 @@ def test_an_owner_loads_without_grants(asker, tenant):
         {"QUERY_STRING": "snapshots=all&referenced-by=v"},
         {"PATH_INFO": LIST, "QUERY_STRING": "pageSize=1"},
         {"PATH_INFO": LIST, "REQUEST_METHOD": "HEAD"},
+        {"PATH_INFO": CONFIG, "QUERY_STRING": "warehouse=sales"},
+        {"PATH_INFO": CONFIG, "REQUEST_METHOD": "HEAD"},
+        {"PATH_INFO": CONFIG, "HTTP_IF_NONE_MATCH": "*"},
+        {"PATH_INFO": f"{CONFIG}/"},
         {"PATH_INFO": "/v1/namespaces/ns"},
         {"PATH_INFO": "/v1/namespaces/ns/tables/"},
         {"PATH_INFO": "/v1/namespaces/ns/tables/t/"},

@@ -182,7 +182,7 @@ def test_pages_do_not_wait_for_requests_that_use_the_database(path, threads):
         ordinary="ordinary",
         monitoring="monitoring",
         documents="documents",
-        known_principal=lambda request: None,
+        frequent_reads=None,
     )
     request = {"PATH_INFO": path, "REQUEST_METHOD": "GET"}
     asyncio.run(Recorder(front, None, None, request, None)._answer(b""))
