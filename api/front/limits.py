@@ -20,7 +20,8 @@ Owner = str | int | None
 """The name of a principal, or a credential whose principal is not known; None: no credential, or not checked."""
 _PROVEN_SECONDS = 30.0
 _MAX_PROVEN = 10_000
-_IMMEDIATE_PER_SECOND = 100
+_IMMEDIATE_PER_SECOND = 500
+"""A tenth of the time of the event loop at most."""
 _IPV6_NETWORK = 64
 """Length of the prefix of one household or machine."""
 
