@@ -41,7 +41,8 @@ def list_tree(directory: str) -> Iterator[StoredFile]:
                         waiting.append(f"{below}{entry.name}/")
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        yield StoredFile(f"{below}{entry.name}", status.st_size, status.st_mtime)
+                        times = status.st_mtime, status.st_ctime
+                        yield StoredFile(f"{below}{entry.name}", status.st_size, *times)
         except (FileNotFoundError, NotADirectoryError, regular_files.NotRegular):
             continue
 

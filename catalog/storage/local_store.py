@@ -68,7 +68,7 @@ class LocalStore(Store):
     def list_files(self, location: str, directory: str) -> Iterator[StoredFile]:
         return listing.list_files(location, directory)
 
-    def list_tree(self, directory: str) -> Iterator[StoredFile]:
+    def list_tree(self, directory: str, *, with_foreign: bool = False) -> Iterator[StoredFile]:
         return listing.list_tree(directory)
 
     def list_directories(self, location: str, directory: str) -> list[str]:

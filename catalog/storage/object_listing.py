@@ -71,8 +71,10 @@ def is_mark(client: ObjectClient, entry: Entry) -> bool:
     return False
 
 
-def list_tree(client: ObjectClient, directory: str) -> Iterator[StoredFile]:
-    """All files below a directory, with names relative to it."""
+def list_tree(
+    client: ObjectClient, directory: str, *, with_foreign: bool = False
+) -> Iterator[StoredFile]:
+    """All files below a directory, with names relative to it; also foreign ones on request."""
     prefix = prefix_of(client, directory)
     last = ""
     try:
@@ -83,7 +85,8 @@ def list_tree(client: ObjectClient, directory: str) -> Iterator[StoredFile]:
                     yield _file(entry, prefix)
     except Unlistable:
         for entry in raw_entries(client, prefix, start_after=last):
-            if is_addressable(entry.key):
+            is_foreign = with_foreign and not (entry.size == 0 and entry.key.endswith("/"))
+            if is_foreign or is_addressable(entry.key):
                 yield _file(entry, prefix)
 
 

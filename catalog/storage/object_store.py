@@ -316,8 +316,8 @@ class ObjectStore(Store):
     def list_files(self, location: str, directory: str) -> Iterator[StoredFile]:
         return object_listing.list_files(self._client, _below(location, directory))
 
-    def list_tree(self, directory: str) -> Iterator[StoredFile]:
-        return object_listing.list_tree(self._client, directory)
+    def list_tree(self, directory: str, *, with_foreign: bool = False) -> Iterator[StoredFile]:
+        return object_listing.list_tree(self._client, directory, with_foreign=with_foreign)
 
     def list_directories(self, location: str, directory: str) -> list[str]:
         return object_listing.list_directories(self._client, _below(location, directory))

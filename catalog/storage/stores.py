@@ -9,6 +9,7 @@ Stores raise OSError and its subclasses: FileNotFoundError, FileExistsError, ``N
 """
 
 import errno
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,9 @@ class StoredFile:
     """Relative to the listed directory."""
     size: int
     modified_at: float = 0.0
-    """Seconds since 1970."""
+    """Seconds since 1970. The owner of a local file can set it to any value."""
+    changed_at: float = math.inf
+    """Of a local file: time of the last change of the file or its attributes, which nobody can choose."""
 
 
 class Move(Enum):
@@ -210,8 +213,11 @@ class Store(ABC):
         """The files directly in a directory of a table; none if it does not exist. Raises OSError."""
 
     @abstractmethod
-    def list_tree(self, directory: str) -> Iterator[StoredFile]:
-        """All files below a directory; none if it does not exist. Raises OSError."""
+    def list_tree(self, directory: str, *, with_foreign: bool = False) -> Iterator[StoredFile]:
+        """All files below a directory; none if it does not exist. Raises OSError.
+
+        Objects with names that no file of a table can have are left out, except ``with_foreign``.
+        """
 
     @abstractmethod
     def list_directories(self, location: str, directory: str) -> list[str]:

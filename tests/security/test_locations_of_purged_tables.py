@@ -468,7 +468,7 @@ def test_what_was_written_since_the_purge_does_not_delay_the_end(stranger, purge
 
 
 def test_nothing_becomes_free_while_the_storage_fails(stranger, purged, monkeypatch):
-    def fail(self: Any, directory: str) -> Any:
+    def fail(self: Any, directory: str, **options: Any) -> Any:
         raise OSError("no answer")
 
     with monkeypatch.context() as patch:
@@ -497,7 +497,7 @@ def test_nothing_becomes_free_while_a_link_hides_the_files(stranger, purged):
 def test_a_purge_that_cannot_list_the_directories_leaves_them_taken(stranger, monkeypatch):
     table = make_victim(stranger)
 
-    def fail(self: Any, directory: str) -> Any:
+    def fail(self: Any, directory: str, **options: Any) -> Any:
         raise OSError("no answer")
 
     with monkeypatch.context() as patch:

@@ -160,11 +160,25 @@ def test_a_path_that_was_shared_before_the_drop_does_not_prevent_it(warehouse):
 
 
 def test_a_path_in_the_location_of_a_dropped_view_prevents_it():
-    view = make_view("ws", "v")
-    commit([table_operations.DropTable(table=("ws", "v"))], actor=SYSTEM) if False else None
+    make_view("ws", "v")
     iceberg_views.drop_view(actor=SYSTEM, view=("ws", "v"))
     item = TrashItem.objects.latest("pk")
     location = Table.objects.get(pk=item.table_id).location
     make_iceberg_table("ws", "u", properties={"write.data.path": f"{location}/metadata"})
     require_refused(item)
-    assert view is not None
+
+
+@pytest.mark.parametrize("purge", [True, False])
+@pytest.mark.parametrize("at", ["shared", "shared/sub", "around"])
+def test_a_table_at_a_path_requires_the_right_to_manage_both(warehouse, purge, at):
+    """Otherwise readers of the other table could no longer read files at its own location."""
+    paths = {
+        "write.data.path": f"{warehouse}/shared",
+        "write.metadata.path": f"{warehouse}/around/sub",
+    }
+    make_iceberg_table("ws", "t", properties=paths)
+    item = drop("ws", "t", purge=purge)
+    make_iceberg_table("other", "u", location=f"{warehouse}/{at}")
+    require_refused(item, manager("one", "ws"))
+    if purge:
+        recovery_undrop.undrop(actor=manager("both", "ws", "other"), item=item.pk)

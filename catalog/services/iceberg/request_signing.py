@@ -6,6 +6,7 @@ directories. The decision is the same as for files that the server reads itself 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from catalog import access
 from catalog.access import Principal
@@ -14,6 +15,7 @@ from catalog.identifiers import Identifier
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.storage.file_owners import Belonging
+from catalog.services.storage.profile_checks import signatures
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import object_clients, stores
 from catalog.storage.configuration import ClientAccess, StoreConfiguration, StoreKind
@@ -42,8 +44,10 @@ def sign(*, actor: Principal, table: Identifier, request: ClientRequest) -> dict
     Reading and listing require READ on the table, everything else WRITE. Raises TableNotFound,
     PermissionDenied, Unsupported if the table's storage profile does not sign, InvalidInput for a
     request that is not understood, ForeignFile for one that leaves the table, and
-    ServiceUnavailable. Nothing is sent to the store.
+    ServiceUnavailable. Nothing is sent to the store, except to check it (``profile_checks.signatures``).
     """
+    # Before the table is loaded: a signature does not outlast the drop of its table for longer than it is valid.
+    signed_at = datetime.now(UTC)
     # "*": without its metadata.
     loaded = iceberg_tables.load_table(actor=actor, table=table, etags=["*"])
     configuration = _configuration(loaded.location, request.provider)
@@ -60,7 +64,8 @@ def sign(*, actor: Principal, table: Identifier, request: ClientRequest) -> dict
     files = TableFiles(loaded)
     _require_in_store(files, s3_request, configuration)
     _require_own(actor, files, s3_request)
-    return s3_signing.sign(s3_request, _key(configuration), request.region)
+    signatures.require_safe(s3_request, configuration)
+    return s3_signing.sign(s3_request, _key(configuration), request.region, signed_at)
 
 
 def _key(configuration: StoreConfiguration) -> SessionCredentials:

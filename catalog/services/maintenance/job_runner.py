@@ -152,6 +152,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
         table = locks.lock_table_row(job.table_id)
         if table.state != TableState.DROPPED:
             raise JobCanceled("the table was undropped")
+        locks.lock_locations()  # others may be getting its location, as it had no active job before
         holder = purge.holder(table)
         if holder is not None:
             # The reason does not name the other table: readers of the job may not browse it.

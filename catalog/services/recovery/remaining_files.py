@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
+from django.db import transaction
 from django.db.models import F, Max, Q
 from django.db.models.functions import Now
 
 from catalog.models import Job, RemainingFiles, Table
 from catalog.services.audit import issued_credentials
 from catalog.services.engine.database_clock import after, database_now, read_clock
+from catalog.services.storage.client_sessions import late_writes
 from catalog.services.storage.file_owners import Belonging
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
@@ -28,17 +30,17 @@ log = logging.getLogger(__name__)
 
 _MAX_FILES = 20_000
 """Files that are looked at for a table. A directory with more files counts as not empty."""
+_MAX_LISTED = 100_000
+"""Files that are listed for a table, with those that were written later, such as those of a new table."""
 _AT_ONCE = 500
 _REVIEW_AFTER = timedelta(hours=1)
 _CLOCK_DIFFERENCE = timedelta(hours=1)
 """Maximum difference between the clocks of the database and of the storage."""
-_LATEST_ACCESS = {
-    # Credentials that were requested before the drop are recorded when the token service has answered.
-    ClientAccess.STS: timedelta(minutes=1),
-    # Stores accept a signature for 15 minutes.
-    ClientAccess.SIGNING: timedelta(minutes=16),
-}
-"""The time after the drop of a table at which clients may still get, or use, access of which there is no record."""
+_LONGEST_SIGNATURE = timedelta(minutes=31)
+"""The time after the drop of a table until which a store accepts signatures, of which there is no record.
+
+It accepts them from 15 minutes before their time until 15 minutes after it, and the server's clock may be wrong.
+"""
 
 
 def record(table: Table, renew: Callable[[], object]) -> bool:
@@ -51,10 +53,12 @@ def record(table: Table, renew: Callable[[], object]) -> bool:
     except OSError as error:
         log.warning("The directories of '%s' cannot be listed after its purge: %s", table, error)
         has_files = True
-    if has_files or _is_open(_access_end(table)):
-        RemainingFiles.objects.update_or_create(table=table, defaults={"checked_at": Now()})
-    else:
-        RemainingFiles.objects.filter(table=table).delete()
+    with transaction.atomic():
+        renew()  # locks the job: no other worker takes it over and decides otherwise
+        if has_files or _is_open(_access_end(table)):
+            RemainingFiles.objects.update_or_create(table=table, defaults={"checked_at": Now()})
+        else:
+            RemainingFiles.objects.filter(table=table).delete()
     return has_files
 
 
@@ -100,11 +104,15 @@ def _access_end(table: Table) -> datetime | None:
     directories = [path for path in _directories(table) if locations.is_object(path)]
     if not directories or table.dropped_at is None:
         return None
-    end = issued_credentials.last_end(table) or table.dropped_at
+    issued_until = issued_credentials.last_end(table)
+    end = max(filter(None, (issued_until, table.dropped_at)))
     for configuration in map(stores.configuration_of, directories):
-        if configuration is not None:
-            late = _LATEST_ACCESS.get(configuration.client_access, timedelta(0))
-            end = max(end, table.dropped_at + late)
+        if configuration is None:
+            continue
+        if configuration.client_access is ClientAccess.SIGNING:
+            end = max(end, table.dropped_at + _LONGEST_SIGNATURE)
+        if issued_until is not None:
+            end = max(end, issued_until + late_writes.after_expiry(configuration))
     return end
 
 
@@ -144,11 +152,15 @@ def _directories(table: Table) -> set[str]:
 
 def _paths(table: Table, purged_at: datetime | None) -> Iterator[str]:
     latest = None if purged_at is None else (purged_at + _CLOCK_DIFFERENCE).timestamp()
+    listed = 0
     for directory in _directories(table):
         store = stores.store_of(directory)
         store.require_reachable(directory)
         if not store.is_free_of_links(directory):
             raise OSError(f"a link is on the way to {directory}")  # files behind it are not listed
-        for file in store.list_tree(directory):
-            if latest is None or file.modified_at <= latest:
+        for file in store.list_tree(directory, with_foreign=True):
+            listed += 1
+            if listed > _MAX_LISTED:
+                raise OSError(f"they contain more than {_MAX_LISTED} files")
+            if latest is None or min(file.modified_at, file.changed_at) <= latest:
                 yield f"{directory}/{file.name}"

@@ -12,22 +12,27 @@ import hashlib
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cachetools import TTLCache
+from django.db import transaction
 from prometheus_client import Counter
 
 from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import CatalogError, InvalidLocation, ServiceUnavailable, TableNotFound
 from catalog.identifiers import Identifier, label
-from catalog.models import Table
+from catalog.models import Table, TableState
 from catalog.privileges import Privilege
-from catalog.services.engine import audit_records
+from catalog.services.engine import audit_records, locks
 from catalog.services.engine.expiring_cache import ExpiringCache
 from catalog.services.storage import object_placement
-from catalog.services.storage.client_sessions import staged_locations, token_services
+from catalog.services.storage.client_sessions import (
+    late_writes,
+    staged_locations,
+    token_services,
+)
 from catalog.services.storage.file_owners import Holder
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, object_locations, stores
@@ -39,10 +44,10 @@ _WITH_SECRETS = frozenset({ClientAccess.STS, ClientAccess.STATIC})
 _MAX_CACHED = 10_000
 _LONGEST_MARGIN = 300.0
 """Seconds before the expiry at which credentials are renewed. Iceberg's Java clients ask that early."""
-_SHORTEST_RESERVATION = 3600.0
-"""Seconds. Google's tokens are valid for as long whatever the profile says."""
-_SLOWEST_ISSUE = 60.0
-"""Seconds after the reservation of a location until its credentials are issued, and begin."""
+_SHORTEST_RESERVATION = timedelta(hours=1)
+"""Google's tokens are valid for as long whatever the profile says."""
+_SLOWEST_ISSUE = timedelta(minutes=1)
+"""The time after the reservation of a location until its credentials begin. It is extended for later ones."""
 _DIRECTORIES_FRESH_SECONDS = 30
 
 
@@ -198,43 +203,45 @@ def discard_cache() -> None:
 
 
 def _issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
-    row = _require_access(actor, table, opens)
+    current = access.current(actor)
+    row, reserved_until = None, None
+    if opens.table_id:
+        row = _require_access(current, table, opens)
+    else:
+        reserved_until = _reserve(current, table, opens)
     try:
         credentials = _make(actor, opens)
     except CatalogError:
         ISSUED.labels("failed").inc()
         raise
-    until = credentials.expires_at or credentials.renew_at
-    audit_records.record(
-        actor,
-        "credentials.issue",
-        label(row.identifier if row is not None else table.identifier),
-        table=row,
-        after={
-            "access": "write" if opens.write else "read",
-            "client_access": opens.configuration.client_access.value,
-            "profile": opens.configuration.profile,
-            "until": datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
-        },
-    )
+    until = datetime.fromtimestamp(credentials.expires_at or credentials.renew_at, UTC)
+    with transaction.atomic():
+        if row is not None:
+            _require_present(row, table)
+        elif reserved_until is not None and until + _late(opens) > reserved_until:
+            staged_locations.extend(current, opens.location, until + _late(opens))
+        audit_records.record(
+            actor,
+            "credentials.issue",
+            label(row.identifier if row is not None else table.identifier),
+            table=row,
+            after={
+                "access": "write" if opens.write else "read",
+                "client_access": opens.configuration.client_access.value,
+                "profile": opens.configuration.profile,
+                "until": until.isoformat(timespec="seconds"),
+            },
+        )
     ISSUED.labels("issued").inc()
     return credentials
 
 
-def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Table | None:
+def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Table:
     """The table's row, after a check of access to it rather than to its name.
 
     Names may have been exchanged since the caller checked, and keys, groups and grants may have been withdrawn
-    in another process. The location of a staged table is reserved. Raises Unauthenticated, TableNotFound,
-    PermissionDenied and LocationTaken.
+    in another process. Raises Unauthenticated, TableNotFound and PermissionDenied.
     """
-    actor = access.current(actor)
-    if opens.table_id == 0:
-        access.require(actor, Privilege.CREATE, On.namespace(table.identifier[:-1]))
-        if opens.configuration.client_access is ClientAccess.STS:
-            seconds = max(opens.configuration.lifetime, _SHORTEST_RESERVATION) + _SLOWEST_ISSUE
-            staged_locations.reserve(actor, opens.location, seconds)
-        return None
     row = Table.objects.present().filter(pk=opens.table_id).select_related("namespace").first()
     if row is None:
         raise TableNotFound(table.identifier)
@@ -242,6 +249,31 @@ def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Tabl
         raise ServiceUnavailable("The location of the table has just changed; try again")
     access.require(actor, Privilege.WRITE if opens.write else Privilege.READ, row)
     return row
+
+
+def _require_present(row: Table, table: Holder) -> None:
+    """Require that a table has not been dropped while the token service answered, and lock it.
+
+    So the purge of a table that is dropped later finds the record of all its credentials. Raises TableNotFound.
+    """
+    if locks.lock_table_row(row.pk).state == TableState.DROPPED:
+        raise TableNotFound(table.identifier)
+
+
+def _reserve(actor: Principal, table: Holder, opens: TableAccess) -> datetime | None:
+    """Reserve the location of a table whose creation is staged; returns until when.
+
+    Raises PermissionDenied, NamespaceNotFound, LocationTaken, and InvalidInput for too many locations.
+    """
+    access.require(actor, Privilege.CREATE, On.namespace(table.identifier[:-1]))
+    if opens.configuration.client_access is not ClientAccess.STS:
+        return None
+    lifetime = max(timedelta(seconds=opens.configuration.lifetime), _SHORTEST_RESERVATION)
+    return staged_locations.reserve(actor, opens.location, lifetime + _late(opens) + _SLOWEST_ISSUE)
+
+
+def _late(opens: TableAccess) -> timedelta:
+    return late_writes.after_expiry(opens.configuration)
 
 
 def _make(actor: Principal, opens: TableAccess) -> Credentials:

@@ -191,15 +191,19 @@ def require_no_later_paths(actor: Principal, table: Table) -> None:
 
 
 def require_no_later_paths_in_paths(actor: Principal, table: Table) -> None:
-    """The same for the table's own paths, unless the actor may manage the other table.
+    """The same for the table's own paths, and for tables that came there, unless the actor may manage the other table.
 
     Files at a path of both could be read only by principals that may read both.
     """
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    for held in _later_paths(table, list(table.paths.values_list("path", flat=True))):
+    paths = list(table.paths.values_list("path", flat=True))
+    for held in _later_paths(table, paths):
         if not access.holds(actor, Privilege.MANAGE, held.table):
             raise taken(actor, held.path, held.table, held.path)
+    for other in _later_tables(table, paths):
+        if not access.holds(actor, Privilege.MANAGE, other):
+            raise taken(actor, other.location, other, other.location)
 
 
 def _later_paths(table: Table, directories: Collection[str]) -> QuerySet[IcebergPath]:
@@ -210,6 +214,22 @@ def _later_paths(table: Table, directories: Collection[str]) -> QuerySet[Iceberg
     others = IcebergPath.objects.exclude(table=table.pk).exclude(table__state=TableState.DROPPED)
     later = others.filter(at_or_inside, created_at__gte=table.dropped_at)
     return later.select_related("table__namespace").order_by("pk")
+
+
+def _later_tables(table: Table, paths: Collection[str]) -> QuerySet[Table]:
+    """The present tables at, in or around paths of a table that were created, moved or restored after it was dropped.
+
+    Tables that were changed in another way are among them.
+    """
+    meeting = Q(
+        location__in={above for path in paths for above in (path, *locations.parents(path))}
+    )
+    for path in paths:
+        meeting |= Q(location__startswith=path + "/")
+    # The database sets the former time, and a server the latter.
+    since = Q(created_at__gte=table.dropped_at) | Q(updated_at__gte=table.dropped_at)
+    others = Table.objects.present().filter(meeting & since)
+    return others.exclude(pk=table.pk).select_related("namespace").order_by("pk")
 
 
 def _outside(table: Table, paths: Iterable[str]) -> set[str]:

@@ -58,6 +58,11 @@ class S3Request:
     """What the signature says of the body: its SHA-256, or that it is not signed."""
 
     @property
+    def names_objects_in_body(self) -> bool:
+        """True for DeleteObjects: only the body names its objects."""
+        return self.action is Action.DELETE and self.method == "POST"
+
+    @property
     def is_write(self) -> bool:
         return self.action in {Action.WRITE, Action.DELETE}
 

@@ -1,6 +1,8 @@
 """Remote signing: requests that stay at the files of a table are signed, all others are refused."""
 
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +17,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
+from catalog.services.iceberg import request_signing
 from catalog.services.storage import profiles
 from catalog.storage import object_clients, role_sessions
 from tests.api.iceberg.client import Iceberg
@@ -100,6 +103,22 @@ def test_readers_get_signatures_for_reads(reader: Iceberg, orders, method):
     assert headers["authorization"][0].startswith("AWS4-HMAC-SHA256 Credential=AKIDSERVER/")
     assert response["Cache-Control"] == "private"
     assert b"the secret" not in response.content
+
+
+def test_a_signature_begins_before_the_table_is_looked_up(iceberg: Iceberg, orders, monkeypatch):
+    """A request that is suspended afterwards gets no signature that outlasts the drop of the table longer."""
+    load = request_signing.iceberg_tables.load_table
+    moments = []
+
+    def slow(**arguments):
+        loaded = load(**arguments)
+        moments.append(datetime.now(UTC))
+        time.sleep(1.1)
+        return loaded
+
+    monkeypatch.setattr(request_signing.iceberg_tables, "load_table", slow)
+    headers = iceberg.call("POST", PATH, request()).json()["headers"]
+    assert headers["x-amz-date"][0] <= f"{moments[0]:%Y%m%dT%H%M%SZ}"
 
 
 @pytest.mark.parametrize(

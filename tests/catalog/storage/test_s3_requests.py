@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -367,7 +368,10 @@ def test_all_headers_of_s3_are_signed_and_the_clients_own_signature_is_replaced(
         "User-Agent": ["client"],
     }
     signed = s3_signing.sign(
-        read("PUT", headers=headers), SessionCredentials("id", "secret", "token"), "eu-central-1"
+        read("PUT", headers=headers),
+        SessionCredentials("id", "secret", "token"),
+        "eu-central-1",
+        datetime(2026, 2, 3, 4, 5, 6, tzinfo=timezone(timedelta(hours=1))),
     )
     assert signed["authorization"].startswith("AWS4-HMAC-SHA256 Credential=id/")
     assert (
@@ -376,6 +380,7 @@ def test_all_headers_of_s3_are_signed_and_the_clients_own_signature_is_replaced(
     ) in signed["authorization"]
     assert signed["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
     assert signed["x-amz-security-token"] == "token"
-    assert signed["x-amz-date"] > "2026"
+    assert signed["x-amz-date"] == "20260203T030506Z"
+    assert "Credential=id/20260203/eu-central-1/s3/aws4_request" in signed["authorization"]
     assert signed["user-agent"] == "client"
     assert "secret" not in str(signed)

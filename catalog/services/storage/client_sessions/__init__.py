@@ -5,6 +5,7 @@
     gcs                 Google's token exchange, with a Credential Access Boundary
     azure               shared access signatures for a directory
     staged_locations    reservations of locations whose tables do not exist yet
+    late_writes         what clients may still write when their credentials have expired
 
 ``token_services`` loads the module of a kind when it needs it, because their libraries are large.
 """

@@ -34,6 +34,8 @@ _RENEW_SECONDS = 600
 of clients then last for at least 50 minutes."""
 _TOKEN_SECONDS = 3600
 _READ, _WRITE = "inRole:roles/storage.objectViewer", "inRole:roles/storage.objectUser"
+_OF_ONE_TABLE = frozenset({"invalid_request"})
+"""Errors that may be about a boundary, such as one of a long location: they must not stop others."""
 _CODE = re.compile(r"(?:Error code )?([a-z]+(?:_[a-z]+)+):")
 
 
@@ -147,6 +149,7 @@ def _failure(error: Exception) -> Failure:
         return Failure(
             f"the token service refuses: {code[1]}",
             "Check the service account of the profile, its key and its roles on the bucket",
+            is_of_one_table=code[1] in _OF_ONE_TABLE,
         )
     return Failure(
         f"the token service does not answer as expected: {type(error).__name__}",

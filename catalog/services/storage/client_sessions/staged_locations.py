@@ -8,14 +8,14 @@ location is reserved for its principal until that time. Default locations have n
     require_free     before a location in an object store is used (``object_placement``)
 """
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from catalog import access
 from catalog.access import Principal
-from catalog.errors import LocationTaken
+from catalog.errors import InvalidInput, LocationTaken
 from catalog.models import (
     IcebergPath,
     Job,
@@ -25,28 +25,67 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine import database_clock, locks
+from catalog.services.storage import namespace_locations
 from catalog.storage import locations
 
+MAX_UNUSED = 1000
+"""Locations that a principal may have reserved for tables that were never created. Failed creations leave some."""
 
-def reserve(actor: Principal, location: str, seconds: float) -> None:
-    """Reserve a location for a principal that is about to get credentials for it, for at most this long.
 
-    Raises LocationTaken if there may be files of tables by now, or if another principal has reserved it.
+def reserve(actor: Principal, location: str, lifetime: timedelta) -> datetime:
+    """Reserve a location for a principal that is about to get credentials for it; returns until when.
+
+    Raises LocationTaken if there may be files of tables by now, if another principal has reserved it, or if it is not
+    in a namespace in which the actor may create tables; and InvalidInput if the principal has reserved too many.
     """
     with transaction.atomic():
         locks.lock_locations()
-        _require_no_files(actor, location)
-        require_free(actor, location)
+        _require_usable(actor, location)
         now = database_clock.read_clock()
         StagedLocation.objects.filter(until__lt=now).delete()
-        row, is_new = StagedLocation.objects.get_or_create(
-            location=location,
-            principal=actor.name,
-            defaults={"until": now + timedelta(seconds=seconds)},
+        _require_room(actor, location)
+        return _extend(actor, location, now + lifetime)
+
+
+def extend(actor: Principal, location: str, until: datetime) -> None:
+    """Reserve a location again, for credentials that are valid for longer than was expected.
+
+    Raises LocationTaken if they must not be given out: the reservation has ended, and others use the location.
+    """
+    with transaction.atomic():
+        locks.lock_locations()
+        _require_usable(actor, location)
+        _extend(actor, location, until)
+
+
+def _extend(actor: Principal, location: str, until: datetime) -> datetime:
+    row, is_new = StagedLocation.objects.get_or_create(
+        location=location, principal=actor.name, defaults={"until": until}
+    )
+    if not is_new and row.until < until:
+        row.until = until
+        row.save(update_fields=["until"])
+    return row.until
+
+
+def _require_usable(actor: Principal, location: str) -> None:
+    _require_no_files(actor, location)
+    namespace_locations.require_place(actor, location)
+    require_free(actor, location)
+
+
+def _require_room(actor: Principal, location: str) -> None:
+    """Raise InvalidInput if a principal has reserved too many locations without creating the tables."""
+    reserved = StagedLocation.objects.filter(principal=actor.name).exclude(location=location)
+    if reserved.count() < MAX_UNUSED:
+        return
+    unused = reserved.exclude(Exists(Table.objects.filter(location=OuterRef("location"))))
+    if unused.count() >= MAX_UNUSED:
+        first = unused.order_by("until").values_list("until", flat=True)[0]
+        raise InvalidInput(
+            f"Principal '{actor.name}' has staged the creation of {MAX_UNUSED} tables that do not exist. Create"
+            f" them, or wait until {_text(first)}, when the first credentials for their locations have expired."
         )
-        if not is_new:
-            row.until = max(row.until, now + timedelta(seconds=seconds))
-            row.save(update_fields=["until"])
 
 
 def reserved_for_others(actor: Principal) -> QuerySet[StagedLocation]:
@@ -67,10 +106,13 @@ def require_free(actor: Principal, location: str, *, is_namespace: bool = False)
     if row is not None:
         may_name = actor.holds_everywhere(Privilege.MANAGE)
         name = f"Principal '{row.principal}'" if may_name else "Another principal"
-        until = row.until.astimezone(UTC).isoformat(timespec="seconds")
         refused = LocationTaken(location)
-        refused.detail = f"{name} has staged the creation of a table there, and has credentials for its files until {until}."
+        refused.detail = f"{name} has staged the creation of a table there, and has credentials for its files until {_text(row.until)}."
         raise refused
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def _require_no_files(actor: Principal, location: str) -> None:

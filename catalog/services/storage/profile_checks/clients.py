@@ -5,11 +5,12 @@ begins as that of ``A``, next to an object in their parent. The credentials are 
 """
 
 from collections.abc import Callable, Mapping
-from urllib.parse import quote
+from typing import TypeVar
 
 import urllib3
 
 from catalog.errors import CatalogError
+from catalog.services.storage.profile_checks import signatures
 from catalog.services.storage.profile_checks.results import (
     CheckFailed,
     CheckSkipped,
@@ -19,8 +20,9 @@ from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
 from catalog.services.storage.profile_checks.token_clients import TokenClient
 from catalog.services.storage.profile_checks.trial import Trial
 from catalog.storage.configuration import Key, StoreKind
-from catalog.storage.object_locations import bucket_of, key_of
+from catalog.storage.object_locations import key_of
 
+T = TypeVar("T")
 Mint = Callable[[str, bool], Key]
 """``mint(location, write)``: credentials of a client for one table. Raises CatalogError, OSError."""
 
@@ -187,19 +189,25 @@ def check_signing(trial: Trial) -> str:
             "The store answers a request for another object than the signature is for",
             "Do not use this store: it does not check signatures, so that everybody can read everything.",
         )
-    source = quote(f"/{bucket_of(trial.root).partition('://')[2]}/{sibling}")
-    if _send(lambda: requests.send_copy(own, source)).is_copy:
+    source = f"{trial.bucket}/{sibling}"
+    if _send(lambda: signatures.obeys_unsigned_copy(requests, own, source)):
         raise CheckFailed(
             "The store obeys a header of S3 that the signature does not cover: it copies an object of another table",
-            "Do not use “signing” with this store: a client that may write to one table can read all others.",
+            "Requests that write are not signed. Use “sts” with this store, or another store: a client that may"
+            " write to one table could read all others.",
         )
-    _send(lambda: requests.send_deletion(own, sibling))
-    if not _exists(trial, _SIBLING):
+    is_deleted = _send(lambda: signatures.deletes_unsigned(requests, own, sibling))
+    if is_deleted is None:
+        raise CheckFailed(
+            "The store does not delete an object that DeleteObjects names",
+            "Grant the server's key s3:DeleteObject below the root, and clear object lock and retention.",
+        )
+    if is_deleted:
         raise CheckFailed(
             "The store deletes an object of another table than the signature is for: it does not compare the"
             " body of a request with its signed hash",
-            "Do not use “signing” with this store: a client that may write to one table can delete files of all"
-            " others.",
+            "Such requests are not signed. Use “sts” with this store, or another store, if clients delete many"
+            " files at once, as engines do that expire snapshots.",
         )
     return "a signed request works, and its signature is refused for another table"
 
@@ -222,13 +230,6 @@ def _write(trial: Trial, *names: str) -> None:
             trial.store.write_new(trial.path(name), name.encode())
         except OSError as error:
             raise CheckSkipped(f"The server cannot write: {error.strerror or error}") from error
-
-
-def _exists(trial: Trial, name: str) -> bool:
-    try:
-        return trial.store.size(trial.path(name)) is not None
-    except OSError as error:
-        raise CheckSkipped(f"The server cannot read: {error.strerror or error}") from error
 
 
 def _client(trial: Trial, access: str) -> S3Client | TokenClient:
@@ -283,7 +284,7 @@ def _list(client: S3Client | TokenClient, prefix: str) -> Callable[[], Answer]:
     return lambda: client.list_keys(prefix)
 
 
-def _send(request: Callable[[], Answer]) -> Answer:
+def _send(request: Callable[[], T]) -> T:
     try:
         return request()
     except urllib3.exceptions.HTTPError as error:

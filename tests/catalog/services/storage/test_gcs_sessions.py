@@ -139,6 +139,15 @@ def test_a_failing_exchange(google, lake, answer, cause, caplog):
     assert google.permits(token(lake, f"{ROOT}/b", write=False), "get", "lake", "root/b/x")
 
 
+def test_a_refused_boundary_does_not_stop_other_tables(google, lake):
+    """Google limits boundaries. A tenant could otherwise stop others with a long location."""
+    google.answer = (400, {"error": "invalid_request", "error_description": "too long"})
+    with pytest.raises(ServiceUnavailable, match="invalid_request"):
+        token(lake, f"{ROOT}/long", write=False)
+    google.answer = None
+    assert google.permits(token(lake, f"{ROOT}/b", write=False), "get", "lake", "root/b/x")
+
+
 def test_a_wrong_key(lake):
     lake = replace(lake, key=Key(secret='{"type": "service_account", "client_email": "x"}'))
     with pytest.raises(ServiceUnavailable, match="cannot issue credentials"):
