@@ -5,7 +5,7 @@ usually one otherwise (``held_on``). Cached grants can only permit: only the com
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from django.db.models import F, Q
@@ -22,7 +22,7 @@ from catalog.errors import (
 from catalog.identifiers import Identifier, digest, label
 from catalog.models import Grant, Namespace, Table, TableKind
 from catalog.postgresql.cursors import hot_cursor
-from catalog.privileges import NOTHING, Privilege
+from catalog.privileges import NOTHING, SINGLE, Privilege
 
 _VERBS = {
     Privilege.WRITE: "write to",
@@ -30,6 +30,10 @@ _VERBS = {
     Privilege.GRANT: "grant anything on",
     Privilege.ALL: "administer",
 }
+
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""The end of privileges without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,30 +208,53 @@ def held_on(actor: Principal, target: Target, *, uses_cache: bool = True) -> Pri
     return _held_by_statement(actor, target, text, keys, is_table=is_table)
 
 
-def held_until(actor: Principal, row: Namespace | Table, end: datetime | None) -> Privilege:
-    """The privileges on a row that no expiring grant ends before this time; None: that do not end.
+def ends_on(actor: Principal, row: Namespace | Table) -> dict[Privilege, datetime]:
+    """The time until which the actor holds each single privilege on a row; ``NEVER`` if that has no end.
 
-    Raises as ``held_on``. Three statements more than that.
+    Privileges that it does not hold are missing. Raises as ``held_on``. Three statements more than that.
     """
     if actor.holds_everywhere(Privilege.ALL):
-        return Privilege.ALL
+        return dict.fromkeys(SINGLE, NEVER)
     held = held_on(actor, row)
+    lasting = dict.fromkeys((privilege for privilege in SINGLE if privilege in held), NEVER)
     table = row if isinstance(row, Table) else None
     if row._state.adding or (table is not None and table.pk in actor.tables):
-        return held
+        return lasting
     namespace = row.namespace_id if isinstance(row, Table) else row.pk
     above = Namespace.objects.filter(pk=namespace).values_list("ancestors", flat=True).get()
     owners = {*Namespace.objects.filter(pk__in=above).values_list("owner", flat=True)}
     if table is not None:
         owners.add(table.owner)
     if not owners.isdisjoint(actor.names):
-        return held
-    lasting = Q(expires_at=None) if end is None else Q(expires_at=None) | Q(expires_at__gte=end)
+        return lasting
+    ends = {privilege: NEVER for privilege in lasting if privilege in actor.everywhere}
     here = Q(namespace__in=above) | Q(table=table, table__isnull=False)
-    privileges = actor.everywhere
-    for grant in Grant.objects.filter(lasting, here, principal__in=actor.ids):
-        privileges |= grant.privileges
-    return held & privileges
+    for grant in Grant.objects.valid().filter(here, principal__in=actor.ids):
+        end = grant.expires_at or NEVER
+        for privilege in lasting:
+            if privilege in grant.privileges:
+                ends[privilege] = max(end, ends.get(privilege, end))
+    return ends
+
+
+def held_until(actor: Principal, row: Namespace | Table, end: datetime | None) -> Privilege:
+    """The privileges on a row that no expiring grant ends before this time; None: that do not end.
+
+    Raises as ``held_on``. The statements are those of ``ends_on``.
+    """
+    held = NOTHING
+    for privilege, until in ends_on(actor, row).items():
+        if until >= (end or NEVER):
+            held |= privilege
+    return held
+
+
+def holds_lasting(actor: Principal, privilege: Privilege, row: Namespace | Table) -> bool:
+    """True if the actor holds the privilege on a row without an end; False also if it may not browse the row."""
+    try:
+        return privilege in held_until(actor, row, None)
+    except CatalogError:
+        return False
 
 
 def _held_by_cached_grants(

@@ -3,6 +3,7 @@
 A list adds them to its own statement, so that paging and counting stay exact.
 """
 
+import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from django.db.models.expressions import RawSQL
 
 from catalog.access.authorization import identities
 from catalog.access.principal import Principal
-from catalog.models import Grant
+from catalog.identifiers import Identifier
+from catalog.models import Grant, Namespace, Table
 from catalog.privileges import Privilege
 
 _TABLES = """
@@ -23,14 +25,28 @@ _TABLES = """
         AND (
             %(everywhere)s
             OR t.owner = ANY(%(names)s::text[])
-            OR monodon_held(%(ids)s::bigint[], %(names)s::text[], n.ancestors) & %(privilege)s <> 0
+            OR {above} & %(privilege)s <> 0
             OR EXISTS (
                 SELECT FROM catalog_grant g WHERE g.table_id = t.id
                     AND g.principal_id = ANY(%(ids)s::bigint[]) AND g.mask & %(privilege)s <> 0
-                    AND (g.expires_at IS NULL OR g.expires_at > now())
+                    AND (g.expires_at IS NULL{or_later})
             )
         )
 """
+_TABLES_NOW = _TABLES.format(
+    above="monodon_held(%(ids)s::bigint[], %(names)s::text[], n.ancestors)",
+    or_later=" OR g.expires_at > now()",
+)
+_TABLES_LASTING = _TABLES.format(
+    above="""CASE WHEN EXISTS (
+                SELECT FROM catalog_namespace a WHERE a.id = ANY(n.ancestors) AND a.owner = ANY(%(names)s::text[])
+            ) THEN 127 ELSE coalesce((
+                SELECT bit_or(mask) FROM catalog_grant
+                WHERE principal_id = ANY(%(ids)s::bigint[]) AND namespace_id = ANY(n.ancestors)
+                    AND expires_at IS NULL
+            ), 0) END""",
+    or_later="",
+)
 
 
 def readable_tables(actor: Principal, tables: Collection[int]) -> set[int]:
@@ -41,10 +57,12 @@ def readable_tables(actor: Principal, tables: Collection[int]) -> set[int]:
     return tables_with(actor, Privilege.READ, tables)
 
 
-def tables_with(actor: Principal, privilege: Privilege, tables: Collection[int]) -> set[int]:
+def tables_with(
+    actor: Principal, privilege: Privilege, tables: Collection[int], *, lasting: bool = False
+) -> set[int]:
     """The tables among these, including dropped ones, on which the actor holds a single privilege.
 
-    One statement at most.
+    With ``lasting``, grants that expire do not count. One statement at most.
     """
     own = set(tables) & set(actor.tables)
     if not tables or actor.holds_everywhere(privilege):
@@ -57,7 +75,8 @@ def tables_with(actor: Principal, privilege: Privilege, tables: Collection[int])
         "privilege": privilege.value,
     }
     with connection.cursor() as cursor:
-        cursor.execute(_TABLES, {**identities(actor), **parameters})
+        text = _TABLES_LASTING if lasting else _TABLES_NOW
+        cursor.execute(text, {**identities(actor), **parameters})
         return own | {pk for (pk,) in cursor.fetchall()}
 
 
@@ -117,6 +136,26 @@ def visible_tables(actor: Principal, path: str = "") -> Q:
     if actor.within is not None:
         condition &= Q(**{f"{path}namespace__ancestors__contains": [actor.within]})
     return condition
+
+
+def hidden_names(
+    actor: Principal, namespaces: Collection[Identifier], tables: Collection[Identifier]
+) -> frozenset[uuid.UUID]:
+    """The digests of those of these names whose objects the actor may not see.
+
+    Four statements at most; none if the actor may browse everything.
+    """
+    hidden: frozenset[uuid.UUID] = frozenset()
+    if actor.holds_everywhere(Privilege.BROWSE):
+        return hidden
+    for rows, condition in (
+        (Namespace.objects.named(*namespaces), visible_namespaces(actor)),
+        (Table.objects.named(*tables), visible_tables(actor)),
+    ):
+        digests = frozenset(rows.values_list("digest", flat=True))
+        if digests:
+            hidden |= digests.difference(rows.filter(condition).values_list("digest", flat=True))
+    return hidden
 
 
 # Each branch of the union uses an index, unlike the condition of ``visible_tables``.

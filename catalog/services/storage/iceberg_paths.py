@@ -4,7 +4,7 @@
   removed together with that table. The same applies to a dropped table whose files still exist.
 - No Lance table may lie at or around such a path, because a drop removes its whole directory.
 - An Iceberg table may lie at, inside or around a path of another Iceberg table, or name the same
-  path, only if the actor may manage that table. The deepest directory around a file decides which
+  path, only if the actor may manage that table without an end. The deepest directory around a file decides which
   table the file belongs to (``table_files``), so the new table would take over the other's files.
 """
 
@@ -75,7 +75,7 @@ def claim(actor: Principal, table: Table, paths: Collection[str]) -> set[str]:
 def require_unheld(
     actor: Principal, pk: int, directories: Collection[str], *, is_location: bool = False
 ) -> None:
-    """Refuse directories in which another table has its files, unless the actor may manage that.
+    """Refuse directories in which another table has its files, unless the actor may manage that without an end.
 
     Those are at a path of the other table, or inside it; of a location, around it as well. A table
     that was dropped counts until its files are removed. Raises LocationTaken.
@@ -88,9 +88,17 @@ def require_unheld(
         for directory in directories:
             meeting |= Q(path__startswith=directory + "/")
     held = _of_others(pk).filter(meeting).select_related("table__namespace").order_by("pk")
-    for holder in held:
-        if not access.holds(actor, Privilege.MANAGE, holder.table):
-            raise taken(actor, min(directories), holder.table, holder.path)
+    holder = _not_managed(actor, held)
+    if holder is not None:
+        raise taken(actor, min(directories), holder.table, holder.path)
+
+
+def _not_managed(actor: Principal, held: QuerySet[IcebergPath]) -> IcebergPath | None:
+    """The first of the paths whose table the actor may not manage, or only for a limited time."""
+    rows = list(held)
+    tables = {row.table_id for row in rows}
+    manageable = access.tables_with(actor, Privilege.MANAGE, tables, lasting=True)
+    return next((row for row in rows if row.table_id not in manageable), None)
 
 
 def enter_unheld(actor: Principal, table: Table, directory: str) -> None:
@@ -143,7 +151,7 @@ def require_outside_locations(actor: Principal, pk: int, paths: Collection[str])
     """Refuse paths at or inside the location of another table than ``pk``. Raises LocationTaken.
 
     A dropped table counts until its files are removed. If its files are kept, or some remain after its purge,
-    principals that may manage the table may name its directories.
+    principals that may manage the table without an end may name its directories.
     """
     above = {directory for path in paths for directory in (path, *locations.parents(path))}
     jobs = Job.objects.filter(table=OuterRef("pk"))
@@ -153,7 +161,7 @@ def require_outside_locations(actor: Principal, pk: int, paths: Collection[str])
     if holder is None and not actor.holds_everywhere(Privilege.MANAGE):
         purged = Job.objects.complete_purges().filter(table=OuterRef("pk"))
         with_files = set(others.exclude(Exists(purged)).values_list("pk", flat=True))
-        manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
+        manageable = access.tables_with(actor, Privilege.MANAGE, with_files, lasting=True)
         holder = others.filter(pk__in=with_files - manageable).order_by("pk").first()
     if holder is not None:
         # At or above a requested path, so the actor knows the location already.
@@ -198,11 +206,11 @@ def require_no_later_paths_in_paths(actor: Principal, table: Table) -> None:
     if actor.holds_everywhere(Privilege.MANAGE):
         return
     paths = list(table.paths.values_list("path", flat=True))
-    for held in _later_paths(table, paths):
-        if not access.holds(actor, Privilege.MANAGE, held.table):
-            raise taken(actor, held.path, held.table, held.path)
+    held = _not_managed(actor, _later_paths(table, paths))
+    if held is not None:
+        raise taken(actor, held.path, held.table, held.path)
     for other in _later_tables(table, paths):
-        if not access.holds(actor, Privilege.MANAGE, other):
+        if not access.holds_lasting(actor, Privilege.MANAGE, other):
             raise taken(actor, other.location, other, other.location)
 
 

@@ -2,7 +2,7 @@
 
 A location that meets no table, no path of an Iceberg table and no namespace is free for everybody. Most
 are, and a few statements show it for all of a batch. The exact location of a table that the batch itself
-has deregistered is free too: the actor may manage that table. Other locations are checked one by one.
+has deregistered is free too, if the actor may manage that table without an end. Other locations are checked one by one.
 """
 
 from collections.abc import Collection
@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from django.db import connection
 from django.db.models import Exists, OuterRef
 
+from catalog import access
 from catalog.access import Principal
 from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
 from catalog.privileges import Privilege
@@ -92,8 +93,8 @@ def _holders(
     """The present tables at each location that is free as soon as the batch deregisters them, and the namespaces of
     all tables there.
 
-    Other locations are left out: those with a dropped table that the actor might not manage, or with
-    a table that has an active job.
+    Other locations are left out: those with a dropped table that the actor might not manage, with
+    a table that it may manage for a limited time only, or with a table that has an active job.
     """
     namespaces: dict[str, set[int]] = {}
     if not requested:
@@ -104,6 +105,7 @@ def _holders(
     rows = Table.objects.filter(location__in=any_of(requested)).annotate(has_job=Exists(active))
     may_manage_all = actor.holds_everywhere(Privilege.MANAGE)
     holders: dict[str, list[int]] = {location: [] for location in requested}
+    deregistering: dict[int, str] = {}
     for pk, location, state, namespace, has_job in rows.values_list(
         "pk", "location", "state", "namespace", "has_job"
     ):
@@ -116,6 +118,11 @@ def _holders(
             holders.pop(location, None)
         elif not is_dropped and location in holders:
             holders[location].append(pk)
+        deregistering[pk] = location
+    for pk in set(deregistering) - access.tables_with(
+        actor, Privilege.MANAGE, deregistering, lasting=True
+    ):
+        holders.pop(deregistering[pk], None)
     return holders, namespaces
 
 

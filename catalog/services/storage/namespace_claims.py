@@ -33,7 +33,7 @@ def claim(
     location must be one that tables of ``within`` may have (``object_placement``). It is None for a
     namespace that is restored from the trash, whose location was checked when it was set.
 
-    A location may not be inside a table. The actor must hold MANAGE on all tables and namespaces that
+    A location may not be inside a table. The actor must hold MANAGE without an end on all tables and namespaces that
     lie in it, and CREATE on a namespace whose location contains it. ``namespace`` is the primary key
     of an existing namespace, whose own content is not checked. Raises InvalidLocation, LocationTaken.
     """
@@ -93,5 +93,5 @@ def _require_manage(actor: Principal, path: str, namespaces: _Keys, namespace: i
     if namespace is not None:
         others = others.exclude(ancestors__contains=[namespace])
     for row in others.order_by("pk").iterator():
-        if not access.holds(actor, Privilege.MANAGE, row):
+        if not access.holds_lasting(actor, Privilege.MANAGE, row):
             raise namespace_locations.taken(actor, path, row)

@@ -335,7 +335,7 @@ def claim_location(
     """Refuse a location that overlaps another table's: equal to it, inside it, or around it.
 
     Otherwise dropping one would remove files of the other, and of a Lance table all at its location. A dropped table counts
-    until its data is removed. If some of its data stays, or if it is a view, only actors who may manage it can have its location, in
+    until its data is removed. If some of its data stays, or if it is a view, only actors who may manage it without an end can have its location, in
     namespaces with at least the same approval rules. Other directories of Iceberg tables are checked in the same way.
     """
     if batch.location_checks is None:
@@ -389,12 +389,12 @@ def require_free_location(
         return
     has_files = (Q(location=location) & ~is_purged) | Q(remaining_files__isnull=False)
     with_files = set(others.filter(has_files).values_list("pk", flat=True))
-    manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
+    manageable = access.tables_with(actor, Privilege.MANAGE, with_files, lasting=True)
     dropped = others.filter(pk__in=with_files - manageable).first()
     if dropped is not None:
         refused = iceberg_paths.taken(actor, location, dropped)
         refused.detail = (
             "It was dropped, and files of it remain: only a principal that may manage its former"
-            " namespace can create a table there."
+            " namespace without an end can create a table there."
         )
         raise refused

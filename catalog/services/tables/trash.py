@@ -103,8 +103,10 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     require_rules_kept(row, old, new)
     if actor.holds_everywhere(Privilege.ALL):
         return
-    gained = access.held_on(actor, new) & ~access.held_on(actor, row)
-    gained |= access.held_until(actor, new, None) & ~access.held_until(actor, row, None)
+    before, gained = access.ends_on(actor, row), NOTHING
+    for privilege, end in access.ends_on(actor, new).items():
+        if privilege not in before or end > before[privilege]:
+            gained |= privilege
     if gained:
         raise PermissionDenied(
             "'{actor}' may not move '{row}' to '{new}', where they would hold more on it: {gained}",

@@ -116,7 +116,7 @@ def _text(moment: datetime) -> str:
 
 
 def _require_no_files(actor: Principal, location: str) -> None:
-    """Raise LocationTaken if a table that the actor may not manage may have files at a location."""
+    """Raise LocationTaken if a table that the actor may not manage, or not without an end, may have files at a location."""
     paths = IcebergPath.objects.meeting(location)
     at = set(Table.objects.meeting(location).values_list("pk", flat=True))
     purged = Exists(Job.objects.complete_purges().filter(table=OuterRef("pk")))
@@ -124,5 +124,5 @@ def _require_no_files(actor: Principal, location: str) -> None:
     others = others.exclude(purged, state=TableState.DROPPED).select_related("namespace")
     for holder in others.order_by("pk").iterator():
         is_there = holder.pk in at and holder.state != TableState.DROPPED
-        if is_there or not access.holds(actor, Privilege.MANAGE, holder):
+        if is_there or not access.holds_lasting(actor, Privilege.MANAGE, holder):
             raise LocationTaken(location)
