@@ -7,15 +7,15 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import On
-from catalog.errors import PermissionDenied
-from catalog.models import Grant, Namespace, Principal, PrincipalKind, Table
+from catalog.errors import InvalidInput, PermissionDenied
+from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table
 from catalog.privileges import NOTHING, Privilege
-from catalog.services.access import grants
+from catalog.services.access import grant_operations, grants
 from catalog.services.engine.commit import commit
 from catalog.services.governance import access_requests, annotations, approvals
 from catalog.services.recovery import undrop
 from catalog.services.tables import table_operations
-from tests.factories import make_root, make_table, unchanged
+from tests.factories import make_namespace, make_root, make_table, unchanged
 
 PROD, USERS, OWN = On.namespace(("prod",)), On.table(("prod", "users")), On.namespace(("own",))
 SOON = datetime(2100, 1, 1, tzinfo=UTC)
@@ -139,6 +139,28 @@ def test_a_move_does_not_prolong_the_privileges_on_a_table():
     assert Table.objects.get(name="users").identifier == ("own", "users")
 
 
+def test_a_move_does_not_prolong_privileges_to_a_later_end():
+    make_namespace("later")
+    give(Privilege.ALL)
+    give(Privilege.ALL, On.namespace(("later",)), end=LATER)
+    rename = table_operations.RenameTable(table=("prod", "users"), new=("later", "users"))
+    refused("would hold more on it", lambda: commit([rename], actor=actor()))
+    give(Privilege.ALL, On.namespace(("later",)), end=SOON)
+    commit([rename], actor=actor())
+
+
+def test_an_undrop_does_not_prolong_privileges_to_a_later_end():
+    make_namespace("later")
+    give(Privilege.ALL)
+    give(Privilege.ALL, On.namespace(("later",)), end=LATER)
+    commit([table_operations.DropTable(table=("prod", "users"))], actor=actor())
+    item = undrop.last_dropped(actor=actor(), name=("prod", "users")).pk
+    refused(
+        "would hold more on it",
+        lambda: undrop.undrop(actor=actor(), item=item, new=("later", "users")),
+    )
+
+
 def test_an_undrop_does_not_prolong_the_privileges_on_a_table():
     give(Privilege.ALL)
     commit([table_operations.DropTable(table=("prod", "users"))], actor=actor())
@@ -166,3 +188,47 @@ def test_owners_and_administrators_grant_without_an_end():
     Principal.objects.filter(name="ada").update(level="admin")
     grants.set_grant(actor=actor(), on=PROD, principal="bob", privileges=Privilege.ALL)
     assert access.held_on(actor("bob"), USERS) == Privilege.ALL
+
+
+def test_an_expired_grant_does_not_prevent_another_grant():
+    """Until the periodic task deletes it, the expired grant permits nothing, and may have been of any privilege."""
+    give(Privilege.READ | Privilege.GRANT, end=None)
+    give(Privilege.ALL, name="bob")
+    Grant.objects.filter(principal__name="bob").update(
+        expires_at=timezone.now() - timedelta(minutes=1)
+    )
+    set_grant = grant_operations.SetGrant(on=PROD, principal="bob", privileges=Privilege.READ)
+    change = commit([set_grant], actor=actor()).results[0]
+    assert change.withdrawn == NOTHING
+    assert access.held_on(actor("bob"), USERS) == Privilege.READ | Privilege.BROWSE
+    _, expired, granted = AuditEvent.objects.filter(
+        action__startswith="grant.", before__principal="bob"
+    ).order_by("pk")
+    assert (expired.action, expired.actor) == ("grant.expire", "system")
+    assert "grant" in expired.before["privileges"]
+    assert (granted.action, granted.actor) == ("grant.set", "ada")
+    assert granted.before == {"principal": "bob", "privileges": []}
+
+
+def test_an_expired_grant_is_revoked_without_its_privileges():
+    give(Privilege.READ | Privilege.GRANT, end=None)
+    give(Privilege.ALL, name="bob")
+    Grant.objects.filter(principal__name="bob").update(
+        expires_at=timezone.now() - timedelta(minutes=1)
+    )
+    grants.set_grant(actor=actor(), on=PROD, principal="bob", privileges=NOTHING)
+    assert not Grant.objects.valid().filter(principal__name="bob").exists()
+
+
+@pytest.mark.parametrize("days", [0, -1, 3651, 10**9])
+def test_access_is_requested_and_granted_for_at_most_ten_years(days):
+    def request(days: int | None) -> int:
+        return access_requests.request_access(
+            actor=actor("bob"), on=USERS, privileges=Privilege.READ, reason="reports", days=days
+        ).pk
+
+    with unchanged(), pytest.raises(InvalidInput, match="granted for 1 to 3650 days"):
+        request(days)
+    pending = request(None)
+    with unchanged(), pytest.raises(InvalidInput, match="granted for 1 to 3650 days"):
+        approvals.approve(actor=access.SYSTEM, request=pending, days=days)

@@ -20,6 +20,7 @@ from catalog.models import (
     TrashItem,
     TrashState,
 )
+from catalog.services.access import grant_operations
 from catalog.services.governance import access_requests
 from catalog.services.recovery.undrop import NamespaceRules
 from catalog.services.storage.file_references import Dependents
@@ -258,7 +259,7 @@ class ApproveSerializer(Serializer):
     days = fields.WholeNumberField(
         **fields.OPTIONAL,
         min_value=1,
-        max_value=access_requests.MAX_DAYS,
+        max_value=grant_operations.MAX_DAYS,
         help_text="Of a request for access: the days until the access ends. Null: as requested.",
     )
 

@@ -28,7 +28,7 @@ from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
 from catalog.privileges import SINGLE, Privilege, closure, essence, parse
-from catalog.services.access import grants, roles, withdrawal
+from catalog.services.access import grant_operations, grants, roles, withdrawal
 from catalog.services.access.grant_reports import Holder, Loss
 from catalog.services.audit.issued_credentials import remaining_access
 from catalog.writing_systems import labeled
@@ -44,7 +44,6 @@ _MEANS = {
 }
 _SHOWN = 20
 """The principals whose changes a preview or a warning shows. Each costs about ten statements."""
-_MAX_DAYS = 3650
 _ROLES = [
     ("", "No role"),
     *((role.key, f"{role.title}: {role.description}") for role in roles.ROLES),
@@ -73,7 +72,7 @@ class GrantForm(forms.Form):
     days = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=_MAX_DAYS,
+        max_value=grant_operations.MAX_DAYS,
         widget=UnfoldAdminTextInputWidget(),
         label="Ends after (days)",
         help_text="Empty: the grant does not end.",

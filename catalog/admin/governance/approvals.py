@@ -21,6 +21,7 @@ from catalog.admin.governance import impact
 from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.models import ApprovalRequest, ApprovalStatus, Grant, Namespace, Table
 from catalog.privileges import Privilege, essence
+from catalog.services.access import grant_operations
 from catalog.services.governance import access_requests, approvals
 from catalog.services.recovery.purge_operations import PurgeNow
 from catalog.services.tables.namespace_operations import DropNamespace
@@ -63,7 +64,7 @@ class GrantForm(DecisionForm):
     days = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=access_requests.MAX_DAYS,
+        max_value=grant_operations.MAX_DAYS,
         widget=UnfoldAdminTextInputWidget(),
         label="Access ends after (days)",
         help_text="Default: as requested.",

@@ -22,9 +22,12 @@ def delete_expired() -> int:
             .order_by("pk")[:_MAX_ROWS]
         )
         for row in rows:
-            values = {"principal": row.principal.name, "privileges": words(row.privileges)}
-            audit_records.record(
-                SYSTEM, "grant.expire", label(row.target.identifier), before=values
-            )
+            record(row)
         Grant.objects.filter(pk__in=[row.pk for row in rows]).delete()
     return len(rows)
+
+
+def record(row: Grant) -> None:
+    """Record in the audit trail that a grant has expired, in the transaction that deletes it."""
+    values = {"principal": row.principal.name, "privileges": words(row.privileges)}
+    audit_records.record(SYSTEM, "grant.expire", label(row.target.identifier), before=values)

@@ -13,9 +13,18 @@ from catalog.errors import InvalidInput, PermissionDenied
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Grant, Namespace, Principal, Table
 from catalog.privileges import NOTHING, Privilege, closure, essence, words
-from catalog.services.access import similar_names
+from catalog.services.access import grant_expiry, similar_names
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
+
+MAX_DAYS = 3650
+"""The longest time of a grant whose end is given as a number of days."""
+
+
+def require_days(days: int) -> None:
+    """Raise InvalidInput unless a grant may last for this number of days."""
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidInput(f"Access is granted for 1 to {MAX_DAYS} days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +84,15 @@ class SetGrant(Operation):
         if principal is None:
             raise similar_names.not_found(self.principal)
         of_this = Grant.objects.filter(principal=principal, namespace=namespace, table=table)
-        present = of_this.values_list("mask", "expires_at").first()
-        before = NOTHING if present is None else Privilege(present[0])
-        old_end = None if present is None else present[1]
+        present = of_this.select_related("principal", "namespace", "table__namespace").first()
+        if present is not None and present.expires_at and present.expires_at <= batch.now:
+            if Grant.objects.filter(pk=present.pk).delete()[
+                0
+            ]:  # not by the periodic task meanwhile
+                grant_expiry.record(present)
+            present = None
+        before = NOTHING if present is None else present.privileges
+        old_end = None if present is None else present.expires_at
         after = self.privileges
         end = self.expires_at if after else None
         change = GrantChange(principal.name, target, after, before & ~after, end)

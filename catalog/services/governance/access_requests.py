@@ -22,7 +22,7 @@ from catalog.identifiers import Identifier, check, check_table, label
 from catalog.models import ApprovalRequest, ApprovalStatus, Grant, Namespace, Table
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import NOTHING, Privilege, closure, essence
-from catalog.services.access.grant_operations import GrantChange, SetGrant
+from catalog.services.access.grant_operations import GrantChange, SetGrant, require_days
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.tables import approval_gate
@@ -30,7 +30,6 @@ from catalog.services.tables.approval_gate import GatedOperation
 
 MAX_PENDING = 20
 """Maximum number of pending requests of one principal."""
-MAX_DAYS = 3650
 MAX_REASON = 2000  # characters
 
 
@@ -127,8 +126,8 @@ def request_access(
         raise InvalidInput(f"The reason has {len(reason):,} characters; {MAX_REASON:,} are allowed")
     if not requested:
         raise InvalidInput("A request for access requires at least one privilege")
-    if days is not None and not 1 <= days <= MAX_DAYS:
-        raise InvalidInput(f"Access is requested for 1 to {MAX_DAYS} days")
+    if days is not None:
+        require_days(days)
     if not PrincipalRow.objects.filter(name=actor.name).exists():
         raise InvalidInput(f"'{actor.name}' is no principal, so nothing can be granted to it")
     (check_table if on.is_table else check)(on.identifier)

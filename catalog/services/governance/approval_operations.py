@@ -11,10 +11,11 @@ from catalog.errors import ApprovalNotFound, InvalidApprovalState, InvalidInput,
 from catalog.identifiers import Identifier
 from catalog.models import ApprovalRequest, ApprovalStatus
 from catalog.privileges import Privilege
+from catalog.services.access.grant_operations import require_days
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
-from catalog.services.governance.access_requests import MAX_DAYS, GrantAccess
+from catalog.services.governance.access_requests import GrantAccess
 from catalog.services.recovery.purge_operations import PurgeNow
 from catalog.services.recovery.rule_operations import SetApprovalRule, SetProtection
 from catalog.services.tables.approval_gate import GatedOperation
@@ -121,8 +122,7 @@ def _limited(operation: Operation, days: int) -> Operation:
     """The requested access for another number of days. Raises InvalidInput."""
     if not isinstance(operation, GrantAccess):
         raise InvalidInput("Only the approval of a request for access has a number of days")
-    if not 1 <= days <= MAX_DAYS:
-        raise InvalidInput(f"Access is granted for 1 to {MAX_DAYS} days")
+    require_days(days)
     return replace(operation, days=days)
 
 
