@@ -6,14 +6,20 @@ has the same answer as a request for a missing object. No refusal changes a row.
 
 import json
 import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
+from django.db import OperationalError
 from django.http import HttpResponse
 
+from catalog import access
 from catalog.identifiers import digest
 from catalog.models import ApprovalRequest, Grant, Namespace, Principal, Table
 from catalog.privileges import SINGLE, Privilege
+from catalog.services.engine.prepared import selects
 from tests.access import rules
 from tests.access.protocols import (
     ABSENT,
@@ -104,6 +110,31 @@ def _answers(protocol: Protocol, request: Request, names: tuple[str, ...]) -> tu
     return json.dumps(error_of(response), default=repr), text
 
 
+@contextmanager
+def _others_lock_what_is_hidden(actor: access.Principal) -> Iterator[list[str]]:
+    """Let the locks of objects that the actor may not see time out, as if a transaction of others held them.
+
+    Yields the names of these objects, each time that a request waits for one.
+    """
+    waited: list[str] = []
+
+    def limited(select: Callable[..., Any]) -> Callable[..., Any]:
+        def rows_unless_locked(digests: Collection[Any]) -> Any:
+            rows = select(digests)
+            hidden = [str(row) for row in rows if not access.is_visible(actor, row)]
+            waited.extend(hidden)
+            if hidden:
+                raise OperationalError from psycopg.errors.LockNotAvailable()
+            return rows
+
+        return rows_unless_locked
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("select_namespaces_for_update", "select_tables_for_update"):
+            patch.setattr(selects, name, limited(getattr(selects, name)))
+        yield waited
+
+
 @every_operation
 def test_hidden_and_missing_objects_have_the_same_answer(interface, operation):
     protocol = PROTOCOLS[interface]
@@ -124,8 +155,11 @@ def test_hidden_and_missing_objects_have_the_same_answer(interface, operation):
             with unchanged():
                 assert forbidden(protocol.send(request))
             continue
-        existing, absent = _answers(protocol, request, ("known",) if rule == rules.OWN else ("ws",))
+        names = ("known",) if rule == rules.OWN else ("ws",)
+        existing, absent = _answers(protocol, request, names)
         assert existing == absent
+        with _others_lock_what_is_hidden(access.of_row(requester)):
+            assert _answers(protocol, request, names) == (existing, absent)
         with unchanged():
             assert protocol.send(request).status_code == 404
 

@@ -95,6 +95,7 @@ class Batch:
         self.is_one_statement = False
         self.has_looked = False
         """True if the operations have looked at the files of the tables that this commit locks."""
+        self.hidden: frozenset[uuid.UUID] = frozenset()  # names that are not locked, as if missing
         self.pending_swap: Swap | None = None
         self.staged_path: str | None = None
         """The file whose staging record the commit's single statement deletes."""
@@ -161,7 +162,7 @@ class Batch:
         """The locked namespace. Raises NamespaceNotFound."""
         row = self.find_namespace(path)
         if row is None:
-            if Namespace.objects.named(path).exists():
+            if digest(path) not in self.hidden and Namespace.objects.named(path).exists():
                 raise RowReplaced
             raise NamespaceNotFound(path)
         return row
@@ -173,8 +174,8 @@ class Batch:
         """The locked table. Raises NamespaceNotFound, or TableNotFound when only the table is missing."""
         row = self.find_table(identifier)
         if row is None:
-            was_dropped_here = digest(identifier) in self._dropped_tables
-            if not was_dropped_here and Table.objects.named(identifier).exists():
+            is_missing = digest(identifier) in self._dropped_tables | self.hidden
+            if not is_missing and Table.objects.named(identifier).exists():
                 raise RowReplaced
             # Do not reveal whether a namespace exists to a principal that may not see it.
             if not access.is_visible(self.actor, access.On.namespace(identifier[:-1])):

@@ -46,10 +46,16 @@ from catalog.identifiers import Identifier, digest
 from catalog.models import IdempotencyRecord, TransactionStatus
 from catalog.postgresql import limits, outcomes
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
-from catalog.services.engine import commit_outcomes, table_cache, taken_keys
+from catalog.services.engine import commit_outcomes, table_cache
 from catalog.services.engine.admission import admission
 from catalog.services.engine.batch import Batch, FilesRequired, LocksRequired, RowReplaced
-from catalog.services.engine.operation import Operation
+from catalog.services.engine.operation import (
+    Operation,
+    first_target,
+    hidden_names,
+    locked_names,
+    table_names,
+)
 from catalog.services.engine.prepared.creation import complete, insert
 from catalog.services.engine.statements import (
     insert_if_unchanged,
@@ -65,7 +71,6 @@ _COMMITTED = COMMITS.labels("committed")  # looking it up takes twice as long as
 # Sorted locks leave no known deadlock. The retries cover deadlocks that PostgreSQL may still report,
 # and connections lost before the commit could stand.
 _ATTEMPTS = 5
-_RETRIED = {"40P01", "40001"}  # deadlock_detected, serialization_failure
 _LOCK_TIMEOUT = "55P03"
 
 
@@ -95,8 +100,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
     try:
         actor.confirm()
         prepared = _prepare(operations, actor)
-        with admission.enter(_locked_names(prepared), lambda: _first_target(prepared)):
-            batch = _commit(prepared, actor)
+        batch = _admitted(prepared, actor)
     except Conflict as error:
         COMMITS.labels("conflict").inc()
         if isinstance(error, VersionAlreadyExists):
@@ -114,7 +118,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
         raise Busy(
             "Another transaction has held a lock for too long that a commit to '{target}' needs;"
             " try again",
-            target=_first_target(operations),
+            target=first_target(operations),
         ) from error
     finally:
         COMMIT_SECONDS.observe(time.perf_counter() - started)
@@ -141,36 +145,42 @@ def _prepare(operations: Sequence[Operation], actor: Principal) -> list[Operatio
     return prepared
 
 
-def _locked_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
-    """The digests of the names that a commit locks, in processes that limit waiting commits."""
-    if limits.requests is None:
-        return set()
-    paths: set[Identifier] = set()
-    for operation in operations:
-        paths.update(operation.namespaces(), operation.subtrees(), operation.tables())
-    return {digest(path) for path in paths}
-
-
-def _table_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
-    """The digests of the tables of a commit."""
-    return {digest(identifier) for operation in operations for identifier in operation.tables()}
-
-
-def _first_target(operations: Sequence[Operation]) -> Identifier:
-    """The table or namespace that names a commit in messages."""
-    first = operations[0]
-    return next(iter((*first.tables(), *first.namespaces(), *first.subtrees())), ())
-
-
 def _look(operations: Sequence[Operation]) -> list[Operation]:
     """Read files before any lock, and drop the tables from the cache: they may be out of date."""
-    names = _table_names(operations)
+    names = table_names(operations)
     tables = table_cache.tables.cached(names)
     table_cache.tables.discard(names)
     return [operation.look(tables) for operation in operations]
 
 
 # --- the commit ----------------------------------------------------------------------------------
+
+
+def _admitted(operations: Sequence[Operation], actor: Principal) -> Batch:
+    """Commit in turn. Whoever may not see an object gets the same answer as without it, also while others lock it.
+
+    Several operations may hold their locks for long, so they lock no hidden object. A single one holds it only until
+    its refusal.
+    """
+    looks_first = len(operations) > 1 or actor.progress.is_dry_run
+    hidden = hidden_names(operations, actor) if looks_first else frozenset()
+    try:
+        return _commit_in_turn(operations, actor, hidden)
+    except (Busy, OperationalError) as error:
+        is_late = isinstance(error, Busy) or outcomes.sqlstate(error) == _LOCK_TIMEOUT
+        if looks_first or not is_late or not (hidden := hidden_names(operations, actor)):
+            raise
+        return _commit_in_turn(operations, actor, hidden)
+
+
+def _commit_in_turn(
+    operations: Sequence[Operation], actor: Principal, hidden: frozenset[uuid.UUID]
+) -> Batch:
+    names = locked_names(operations) - hidden if limits.requests is not None else ()
+    with admission.enter(names, lambda: first_target(operations)):
+        return (
+            _commit_with_locks(operations, actor, hidden) if hidden else _commit(operations, actor)
+        )
 
 
 def _commit(operations: Sequence[Operation], actor: Principal) -> Batch:
@@ -192,13 +202,15 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> Batch:
     return _commit_with_locks(operations, actor)
 
 
-def _commit_with_locks(operations: Sequence[Operation], actor: Principal) -> Batch:
+def _commit_with_locks(
+    operations: Sequence[Operation], actor: Principal, hidden: frozenset[uuid.UUID] = frozenset()
+) -> Batch:
     """Commit on locked rows, and repeat that after races that a retry resolves."""
     is_nested = connection.in_atomic_block
     with_parents = has_looked = False
     for _ in range(_ATTEMPTS):
         batch = Batch(actor)
-        batch.has_looked = has_looked
+        batch.has_looked, batch.hidden = has_looked, hidden
         try:
             with transaction.atomic():
                 _lock(batch, operations, with_parents=with_parents)
@@ -214,7 +226,7 @@ def _commit_with_locks(operations: Sequence[Operation], actor: Principal) -> Bat
             last_error = error
         except (IntegrityError, OperationalError) as error:
             last_error = error
-            if _stands(batch, operations, error, is_nested=is_nested):
+            if commit_outcomes.stands(batch, operations, error, is_nested=is_nested):
                 return batch
         with_parents = with_parents or not isinstance(last_error, OperationalError)
     if isinstance(last_error, IntegrityError):
@@ -230,6 +242,9 @@ def _lock(batch: Batch, operations: Sequence[Operation], *, with_parents: bool) 
     tables = {identifier for operation in operations for identifier in operation.tables()}
     if with_parents:
         namespaces |= {path[:-1] for path in namespaces | subtrees | tables}
+    if batch.hidden:
+        for paths in (namespaces, subtrees, tables):
+            paths.difference_update([path for path in paths if digest(path) in batch.hidden])
     batch.lock(namespaces, subtrees, tables)
 
 
@@ -287,10 +302,10 @@ def _in_one_statement(
     except (CatalogError, LocksRequired):
         return None
     except IntegrityError as error:
-        _raise_refusal(batch, operations, error)
+        commit_outcomes.raise_refusal(batch, operations, error)
         return None
     except OperationalError as error:
-        if outcomes.sqlstate(error) not in _RETRIED:
+        if outcomes.sqlstate(error) not in commit_outcomes.RETRIED:
             raise
         return None
     return batch if was_written else None
@@ -301,7 +316,7 @@ def _append(batch: Batch, operations: Sequence[Operation]) -> bool:
 
     One statement, which locks the tables and is its own transaction.
     """
-    names = _table_names(operations)
+    names = table_names(operations)
     tables = table_cache.tables.get(names)
     if tables.keys() != names:
         return False
@@ -346,51 +361,3 @@ def _create(path: Identifier, batch: Batch, operations: Sequence[Operation]) -> 
         if moment is not None:
             complete(creation, moment)
     return moment is not None
-
-
-# --- after an error ------------------------------------------------------------------------------
-
-
-def _raise_refusal(batch: Batch, operations: Sequence[Operation], error: IntegrityError) -> None:
-    """Raise the refusal behind a violated constraint, if there is one.
-
-    It names the first operation that caused the violation.
-    """
-    constraint, key = taken_keys.constraint(error), taken_keys.read(error)
-    if constraint == taken_keys.OF_VERSIONS:
-        index = batch.operation_that_added(lambda row: taken_keys.of_version(row) == key)
-        indexes = [] if index is None else [index]
-    else:
-        indexes = list(range(len(operations)))
-    for index in indexes:
-        refusal = operations[index].conflict(constraint)
-        if refusal is not None:
-            refusal.operation = index
-            raise refusal from error
-
-
-def _stands(
-    batch: Batch,
-    operations: Sequence[Operation],
-    error: IntegrityError | OperationalError,
-    *,
-    is_nested: bool,
-) -> bool:
-    """Return True if a commit stands despite the error, False if it may be repeated.
-
-    Raises the refusal behind the error, or the error itself when a repetition cannot help.
-    """
-    if isinstance(error, IntegrityError):
-        _raise_refusal(batch, operations, error)
-        if taken_keys.constraint(error) == "idempotency_key_unique":
-            raise error  # a concurrent request with the same key was committed first
-        return False
-    if isinstance(error, (OutcomeLost, TransactionLost)):
-        if is_nested:
-            raise error  # only the caller can restart its transaction
-        # Without a transaction row nothing had to change, so the commit may be repeated.
-        was_sent = isinstance(error, OutcomeLost) and batch.transaction_id is not None
-        return was_sent and commit_outcomes.look_up(batch.transaction) is not None
-    if outcomes.sqlstate(error) not in _RETRIED:
-        raise error
-    return False

@@ -1,4 +1,4 @@
-"""Determining the outcome of a commit whose connection was lost.
+"""Determining the outcome of a commit after an error, and of one whose connection was lost.
 
 A missing transaction row proves nothing while the old session may still commit. So this module
 inserts the row itself, as failed: a later insert by the old session then violates the primary key,
@@ -11,13 +11,21 @@ and its whole transaction is rolled back.
 
 import random
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import IntegrityError, InterfaceError, OperationalError, connection
 
 from catalog.errors import OutcomeUnknown
 from catalog.models import TransactionStatus
+from catalog.postgresql import outcomes
+from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
+from catalog.services.engine import taken_keys
+from catalog.services.engine.batch import Batch
+from catalog.services.engine.operation import Operation
 from catalog.services.engine.statements import NewTransaction
+
+RETRIED = {"40P01", "40001"}  # deadlock_detected, serialization_failure
 
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
@@ -73,3 +81,51 @@ def _decide(transaction: NewTransaction) -> datetime | None:
         status, is_empty, created_at = cursor.fetchone()
     moment: datetime = created_at
     return None if is_empty and status == TransactionStatus.FAILED else moment
+
+
+# --- after an error ------------------------------------------------------------------------------
+
+
+def raise_refusal(batch: Batch, operations: Sequence[Operation], error: IntegrityError) -> None:
+    """Raise the refusal behind a violated constraint, if there is one.
+
+    It names the first operation that caused the violation.
+    """
+    constraint, key = taken_keys.constraint(error), taken_keys.read(error)
+    if constraint == taken_keys.OF_VERSIONS:
+        index = batch.operation_that_added(lambda row: taken_keys.of_version(row) == key)
+        indexes = [] if index is None else [index]
+    else:
+        indexes = list(range(len(operations)))
+    for index in indexes:
+        refusal = operations[index].conflict(constraint)
+        if refusal is not None:
+            refusal.operation = index
+            raise refusal from error
+
+
+def stands(
+    batch: Batch,
+    operations: Sequence[Operation],
+    error: IntegrityError | OperationalError,
+    *,
+    is_nested: bool,
+) -> bool:
+    """Return True if a commit stands despite the error, False if it may be repeated.
+
+    Raises the refusal behind the error, or the error itself when a repetition cannot help.
+    """
+    if isinstance(error, IntegrityError):
+        raise_refusal(batch, operations, error)
+        if taken_keys.constraint(error) == "idempotency_key_unique":
+            raise error  # a concurrent request with the same key was committed first
+        return False
+    if isinstance(error, (OutcomeLost, TransactionLost)):
+        if is_nested:
+            raise error  # only the caller can restart its transaction
+        # Without a transaction row nothing had to change, so the commit may be repeated.
+        was_sent = isinstance(error, OutcomeLost) and batch.transaction_id is not None
+        return was_sent and look_up(batch.transaction) is not None
+    if outcomes.sqlstate(error) not in RETRIED:
+        raise error
+    return False

@@ -2,10 +2,11 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from catalog import access
 from catalog.access import Principal
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound, ViewNotFound
 from catalog.identifiers import Identifier, digest
@@ -119,3 +120,38 @@ class Operation(ABC):
                 refusal.detail = error.detail
                 return refusal
         return error
+
+
+# --- the names of a commit ------------------------------------------------------------------------
+
+
+def locked_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
+    """The digests of the names that a commit locks."""
+    paths: set[Identifier] = set()
+    for operation in operations:
+        paths.update(operation.namespaces(), operation.subtrees(), operation.tables())
+    return {digest(path) for path in paths}
+
+
+def table_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
+    """The digests of the tables of a commit."""
+    return {digest(identifier) for operation in operations for identifier in operation.tables()}
+
+
+def first_target(operations: Sequence[Operation]) -> Identifier:
+    """The table or namespace that names a commit in messages."""
+    first = operations[0]
+    return next(iter((*first.tables(), *first.namespaces(), *first.subtrees())), ())
+
+
+def hidden_names(operations: Sequence[Operation], actor: Principal) -> frozenset[uuid.UUID]:
+    """The digests of the names that a commit locks, of objects that the actor may not see.
+
+    Four statements at most; none if the actor may browse everything.
+    """
+    namespaces: set[Identifier] = set()
+    tables: set[Identifier] = set()
+    for operation in operations:
+        namespaces.update(operation.namespaces(), operation.subtrees())
+        tables.update(operation.tables())
+    return access.hidden_names(actor, namespaces, tables)
