@@ -5,7 +5,7 @@ permissions do not apply to the catalog. Superusers hold all privileges.
 """
 
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 from django.db.models import Q
 from django.http import HttpRequest
@@ -19,6 +19,7 @@ from catalog.storage.outages import large_inputs
 
 _ATTRIBUTE = "_monodon_principal"
 _SOMEWHERE = "_monodon_holds_somewhere"
+_VISIBILITY = "_monodon_visibility"
 _FEW_TABLES = "_monodon_few_tables"
 _FEW_WITH_DROPPED = "_monodon_few_tables_with_dropped"
 _MOST_FEW = 20_000
@@ -47,6 +48,23 @@ def holds_somewhere(request: HttpRequest, privilege: Privilege) -> bool:
     if privilege not in answers:
         answers[privilege] = access.holds_somewhere(actor(request), privilege)
     return answers[privilege]
+
+
+class _Limited(Protocol):
+    """A page of the admin whose rows are limited to those that the user may browse."""
+
+    def visibility(self, principal: Principal) -> Q | None: ...
+
+
+def visibility(request: HttpRequest, page: _Limited) -> Q | None:
+    """The page's condition for the user, cached in the request: each entry of the sidebar asks."""
+    conditions: dict[type, Q | None] | None = getattr(request, _VISIBILITY, None)
+    if conditions is None:
+        conditions = {}
+        setattr(request, _VISIBILITY, conditions)
+    if type(page) not in conditions:
+        conditions[type(page)] = page.visibility(actor(request))
+    return conditions[type(page)]
 
 
 def browsable_tables(request: HttpRequest) -> Q:

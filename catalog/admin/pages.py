@@ -23,7 +23,7 @@ from unfold.enums import ActionVariant
 from catalog import access
 from catalog.access import Principal
 from catalog.admin import breadcrumbs, cells, contacts, form_pages, list_parts
-from catalog.admin.actor import actor, holds_somewhere, is_administrator
+from catalog.admin.actor import actor, holds_somewhere, is_administrator, visibility
 from catalog.admin.paging import InfinitePaginator
 from catalog.errors import NotFound
 from catalog.models import Namespace, Table
@@ -198,7 +198,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         user = request.user
         if not (user.is_active and user.is_staff):
             return False
-        return self.visibility(actor(request)) is not None or is_administrator(request)
+        return visibility(request, self) is not None or is_administrator(request)
 
     def may(
         self, request: HttpRequest, needed: Privilege | str, object_id: str | None = None
@@ -211,7 +211,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         principal = actor(request)
         if principal.holds_everywhere(privilege):
             return True
-        if self.visibility(principal) is None:
+        if visibility(request, self) is None:
             return False
         if object_id is None:
             return holds_somewhere(request, privilege)
@@ -250,7 +250,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         return name not in columns or name in filtered
 
     def only_visible(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        condition = self.visibility(actor(request))
+        condition = visibility(request, self)
         return rows if condition is None else rows.filter(condition)
 
     def changelist_view(
