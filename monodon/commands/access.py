@@ -45,7 +45,7 @@ def grant(
     """
     client, is_namespace = app.client, _is_namespace(app, name)
     listed = [text for text in privileges.split(",") if text]
-    end = UNSET if until is None else until  # servers before this field accept no null either
+    end = UNSET if until is None else _moment("--until", until)  # older servers accept no null
     operation = client.set_namespace_grant if is_namespace else client.set_table_grant
     if dry_run:
         operation(name, principal=principal, privileges=listed, expires_at=end, dry_run=True)
@@ -56,6 +56,17 @@ def grant(
         app.json(answer)
     last = f" until {answer['expires_at']}" if answer.get("expires_at") else ""
     app.say(f"{principal} has {', '.join(answer['privileges'])} on {display(name)}{last}.")
+
+
+def _moment(option: str, text: str) -> str:
+    """The text of a time with a zone, as the server gets it. Exits if it is none."""
+    try:
+        has_zone = datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        has_zone = False
+    if not has_zone:
+        fail(f"{option}: '{text}' is not a time with a zone, such as 2027-01-31T12:00:00Z", 2)
+    return text
 
 
 @command(root, "revoke")

@@ -347,7 +347,9 @@ def test_grants_with_an_end(monodon, make_key):
         etl.refused(3, "for a limited time", *later)
         etl.refused(3, "for a limited time", *later, "--dry-run")
         monodon.refused(1, "in the past", *later[:-1], "2020-01-01T00:00:00Z")
-        monodon.refused(1, "a time with a zone", *later[:-1], "tomorrow")
+        for text in ("tomorrow", "2100-01-01", "2100-01-01T00:00:00", "", "\x1b[31m"):
+            monodon.refused(2, "--until: ", *later[:-1], text)
+            monodon.refused(2, "is not a time with a zone", *later[:-1], text, "--dry-run")
     etl.run(*later[:-1], end)
     assert {grant.expires_at for grant in Grant.objects.all()} == {datetime(2100, 1, 1, tzinfo=UTC)}
 

@@ -110,7 +110,7 @@ def _on(options: Mapping[str, Any]) -> On:
 
 
 def _moment(text: str | None) -> datetime | None:
-    """A time with a zone. Raises InvalidInput."""
+    """The time that ``--until`` names, with a zone. Raises InvalidInput."""
     if text is None:
         return None
     try:
@@ -119,7 +119,9 @@ def _moment(text: str | None) -> datetime | None:
             return moment.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise InvalidInput(f"'{text}' is not a time with a zone, such as 2027-01-31T12:00:00Z")
+    raise InvalidInput(
+        f"'{text}' of --until is not a time with a zone, such as 2027-01-31T12:00:00Z"
+    )
 
 
 def _until(end: datetime | None) -> str:
