@@ -40,7 +40,6 @@ class Shown(Enum):
     )
     BROWSERS = "users who may browse the object of the row"
     OWN = "users see their own rows; users who browse everything see all rows"
-    EVERYBODY = "every user of the admin"
 
 
 RULES: dict[type[Model], Shown] = {
@@ -53,7 +52,7 @@ RULES: dict[type[Model], Shown] = {
     models.EngineProfile: Shown.ADMINISTRATORS,
     models.Webhook: Shown.ADMINISTRATORS,
     models.Transaction: Shown.OWN,
-    models.LabelDefinition: Shown.EVERYBODY,
+    models.LabelDefinition: Shown.ADMINISTRATORS,
     models.ApprovalRequest: Shown.BROWSERS,
     models.Function: Shown.BROWSERS,
     models.Job: Shown.BROWSERS,
@@ -64,6 +63,8 @@ RULES: dict[type[Model], Shown] = {
     models.TrashItem: Shown.BROWSERS,
 }
 """The access rule of a model's page. Fails for a model without a rule."""
+_SEARCH = "admin/catalog/labeldefinition/search/"
+"""The search of the whole catalog, which every user has, although its route is one of the labels."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def _pages() -> list[Page]:
     return [
         Page(
             route,
-            next((of_models[start] for start in of_models if route.startswith(start)), None),
+            next(
+                (of_models[at] for at in of_models if route.startswith(at) and route != _SEARCH),
+                None,
+            ),
         )
         for route in routes
     ]
