@@ -95,6 +95,12 @@ def test_insufficient_privileges_are_refused(interface, operation):
                 assert response.status_code == refused, (privilege, target, response.content)
 
 
+def _headers(response: HttpResponse) -> dict[str, str]:
+    """The headers of an answer, without those that depend on the names and on the request."""
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return {name: headers[name] for name in headers.keys() - {"content-length", "x-request-id"}}
+
+
 def _answers(protocol: Protocol, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
     """The answer, and the answer about a missing object with the same names."""
     with unchanged():
@@ -102,6 +108,7 @@ def _answers(protocol: Protocol, request: Request, names: tuple[str, ...]) -> tu
         other = request.elsewhere(names)
         absent = protocol.send(other)
     assert response.status_code == absent.status_code, (response.content, absent.content)
+    assert _headers(response) == _headers(absent)
     text = json.dumps(error_of(absent), default=repr)
     for name in names:
         text = re.sub(rf"\b{'zz' * len(name)}\b", name, text)
