@@ -11,7 +11,7 @@ from django.conf import settings
 from api.errors import TooManyRequests
 from api.front import bodies, environ
 from api.front.answer import Answer
-from api.front.connections import Guard
+from api.front.connections import OTHER_FILES, Guard
 from api.front.draining import Draining
 from api.front.exchange import Exchange
 from api.front.limits import Limits, network
@@ -159,7 +159,7 @@ class Front:
 def _raise_file_limit() -> None:
     """Every connection is an open file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = settings.MONODON_MAX_CONNECTIONS + 1024
+    needed = settings.MONODON_MAX_CONNECTIONS + OTHER_FILES
     if hard != resource.RLIM_INFINITY:
         needed = min(needed, hard)
     if soft < needed:

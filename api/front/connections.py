@@ -7,6 +7,7 @@ one address, and closes those whose clients do not read.
 import fcntl
 import logging
 import os
+import resource
 import socket
 import stat
 import struct
@@ -31,6 +32,8 @@ _CALM_SECONDS = 3.0
 """Seconds between scans while no limit of connections can be exceeded: only readers are checked then."""
 _SCAN_SHARE = 100
 """A scan may use one part in this number of the time."""
+OTHER_FILES = 1024
+"""The files that a process may open beside its connections."""
 _FULL = 0.8
 """Share of the possible connections from which idle ones are closed."""
 # Linux, struct tcp_info: tcpi_bytes_acked.
@@ -96,6 +99,14 @@ def _spell(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
     return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """What a scan sees of a connection."""
+
+    address: str
+    progress: int | None
+
+
 @dataclass(slots=True)
 class _Write:
     """An answer that the client has not read yet."""
@@ -146,62 +157,75 @@ class Guard:
         """Close excess and slow connections."""
         if not self._ports:  # they do not change while the process runs
             self._ports = _listening_ports()
-        sockets: dict[str, tuple[socket.socket, str]] = {}
-        try:
-            for connection, peer in _open_sockets():
+        peers: dict[str, _Peer] = {}
+        # One duplicate at a time: many more could take the last descriptors from those who open files meanwhile.
+        for connection, peer in _open_sockets():
+            with connection:
                 # The descriptor of the directory may have become one of our duplicates.
-                if connection.getsockname()[1] in self._ports and peer not in sockets:
-                    sockets[peer] = connection, network(peer.rpartition(":")[0].strip("[]"))
-                else:
-                    connection.close()
-            self._close_slow_readers(sockets, now)
-            self._close_idle(sockets)
-        finally:
-            for connection, _ in sockets.values():
-                connection.close()
+                if connection.getsockname()[1] in self._ports and peer not in peers:
+                    address = network(peer.rpartition(":")[0].strip("[]"))
+                    peers[peer] = _Peer(address, _progress(connection))
+        slow = self._slow_readers(peers, now)
+        idle = self._excess(peers)
+        if slow or idle:
+            for connection, peer in _open_sockets():
+                with connection:
+                    is_ours = connection.getsockname()[1] in self._ports
+                    if is_ours and (peer in slow or (peer in idle and peer not in self._active)):
+                        abort(connection)
+        for peer in slow:
+            log.warning(
+                "closed a connection of %s, which did not read its answer", peers[peer].address
+            )
+        for address, count in Counter(peers[peer].address for peer in idle).items():
+            log.warning("closed %d idle connections of %s", count, address)
 
-    def _close_idle(self, sockets: dict[str, tuple[socket.socket, str]]) -> None:
-        """Close idle connections of addresses over the limit, or of all addresses if few
-        connections are left."""
-        counts = Counter(address for _, address in sockets.values())
+    def _excess(self, peers: dict[str, "_Peer"]) -> set[str]:
+        """The idle connections of addresses over the limit, or of all addresses if few connections are left."""
+        counts = Counter(peer.address for peer in peers.values())
         most = settings.MONODON_CONNECTIONS_PER_ADDRESS
         # Behind proxies, these are the addresses of the proxies.
         if not most or settings.MONODON_PROXIES:
-            most = len(sockets)
-        excess = len(sockets) - int(settings.MONODON_MAX_CONNECTIONS * _FULL)
-        closed = Counter[str]()
-        for peer, (connection, address) in sorted(
-            sockets.items(), key=lambda item: counts[item[1][1]], reverse=True
+            most = len(peers)
+        excess = len(peers) - int(_most_connections() * _FULL)
+        idle = set()
+        for name, peer in sorted(
+            peers.items(), key=lambda item: counts[item[1].address], reverse=True
         ):
-            if counts[address] <= most and excess <= 0:
+            if counts[peer.address] <= most and excess <= 0:
                 continue
-            if peer not in self._active:
-                abort(connection)
-                closed[address] += 1
-                counts[address] -= 1
+            if name not in self._active:
+                idle.add(name)
+                counts[peer.address] -= 1
                 excess -= 1
-        for address, count in closed.items():
-            log.warning("closed %d idle connections of %s", count, address)
+        return idle
 
-    def _close_slow_readers(
-        self, sockets: dict[str, tuple[socket.socket, str]], now: float
-    ) -> None:
+    def _slow_readers(self, peers: dict[str, "_Peer"], now: float) -> set[str]:
+        """The connections whose clients do not read their answers."""
         writes: dict[str, _Write] = {}
-        for peer, (connection, address) in sockets.items():
-            progress = _progress(connection)
-            if progress is None:
+        slow = set()
+        for name, peer in peers.items():
+            if peer.progress is None:
                 continue
-            write = writes[peer] = self._writes.get(peer) or _Write(now, progress)
+            write = writes[name] = self._writes.get(name) or _Write(now, peer.progress)
             seconds = now - write.since - settings.MONODON_ANSWER_SECONDS
-            if seconds * settings.MONODON_BODY_MIN_RATE > progress - write.acknowledged:
-                log.warning("closed a connection of %s, which did not read its answer", address)
-                abort(connection)
+            if seconds * settings.MONODON_BODY_MIN_RATE > peer.progress - write.acknowledged:
+                slow.add(name)
         self._writes = writes
+        return slow
+
+
+def _most_connections() -> int:
+    """The connections that the process may have: fewer than the setting if it may not open so many files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return settings.MONODON_MAX_CONNECTIONS
+    return min(settings.MONODON_MAX_CONNECTIONS, max(files - OTHER_FILES, files // 2))
 
 
 def _is_crowded() -> bool:
     """True if so many files are open that the connections may exceed a limit."""
-    limit = int(settings.MONODON_MAX_CONNECTIONS * _FULL)
+    limit = int(_most_connections() * _FULL)
     most = settings.MONODON_CONNECTIONS_PER_ADDRESS
     if most and not settings.MONODON_PROXIES:
         limit = min(limit, most)

@@ -66,6 +66,7 @@ for _router, _prefix, _viewset in (
     (_singletons, f"{_NAMESPACE}/annotations", annotations.NamespaceAnnotationsViewSet),
     (_singletons, f"{_TABLE}/annotations", annotations.TableAnnotationsViewSet),
     (_singletons, f"{_TABLE}/dependents", annotations.DependentsViewSet),
+    (_singletons, f"{_TABLE}/dependents/detach", annotations.DetachmentViewSet),
     (_singletons, f"{_TABLE}/lineage", annotations.LineageViewSet),
     (_singletons, f"{_TABLE}/lineage/columns", annotations.ColumnLineageViewSet),
     (_resources, "labels", labels.LabelViewSet),

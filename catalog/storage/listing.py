@@ -1,12 +1,16 @@
 """Lists of the files, directories and Lance branches of a table on a local file system."""
 
+import errno
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from catalog import regular_files
 from catalog.storage.locations import is_below
 from catalog.storage.stores import StoredFile
+
+_VERSIONS = "_versions"
+_NO_BRANCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENAMETOOLONG})
+"""Errors at directories that hold no branch: Lance cannot open paths that are too long either."""
 
 
 def list_files(location: str, directory: str) -> Iterator[StoredFile]:
@@ -62,9 +66,21 @@ def list_directories(location: str, directory: str) -> list[str]:
 
 def list_branches(location: str) -> list[str]:
     """The branches of a Lance table in storage; their names may contain slashes."""
-    tree = Path(location) / "tree"
-    if regular_files.is_link(str(tree)):
+    tree = f"{location}/tree"
+    if regular_files.is_link(tree):
         return []
-    names = (str(directory.parent.relative_to(tree)) for directory in tree.glob("**/_versions"))
+    names, waiting = list[str](), [""]
+    while waiting:
+        name = waiting.pop()
+        try:
+            with os.scandir(f"{tree}/{name}") as entries:
+                below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            if error.errno not in _NO_BRANCH:
+                raise
+            continue
+        if name and _VERSIONS in below:
+            names.append(name)
+        waiting += [f"{name}/{directory}" if name else directory for directory in below]
     # A client cannot request a name that is not UTF-8.
     return sorted(name for name in names if name.isprintable())

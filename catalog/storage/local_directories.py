@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from catalog import regular_files
 from catalog.storage.locations import allowed_roots, is_below
@@ -67,64 +68,34 @@ def remove_tree(directory: str) -> Iterator[int]:
             yield 1
         return
     removed = 0
-    for path, directories, files, handle in os.fwalk(
-        directory, topdown=False, onerror=_unless_gone, follow_symlinks=False
-    ):
-        links = [name for name in directories if os.path.islink(f"{path}/{name}")]
-        for name in (*files, *links):
+    for handle, level in _leave(directory):
+        for name in level.files:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=handle)
             removed += 1
             yield removed
-        for name in directories:
-            if name not in links:
-                with contextlib.suppress(FileNotFoundError):
-                    os.rmdir(name, dir_fd=handle)
+        for name in level.directories:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(name, dir_fd=handle)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(directory)
 
 
-def _unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
 def remove_empty_directories(directory: str) -> Iterator[str]:
-    """Remove the empty directories among a directory and those below it; yield each visited path.
+    """Remove the empty directories among a directory and those below it; yield the name of each visited one.
 
     Links are not followed, and count as files. Raises OSError.
     """
     parent, _, name = directory.rpartition("/")
-    try:
-        above = regular_files.open_directory(parent)
-    except (FileNotFoundError, regular_files.NotRegular):
-        return
-    try:
-        # Relative to open directories: a writer may replace one by a link meanwhile.
-        yield from _remove_empty_below(name, above, parent)
-        _remove_if_empty(name, above)
-    finally:
-        os.close(above)
-
-
-def _remove_empty_below(name: str, at: int, parent: str) -> Iterator[str]:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        handle = os.open(name, flags, dir_fd=at)
-    except OSError as error:
-        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
-            return
-        raise
-    path = f"{parent}/{name}"
-    try:
-        with os.scandir(handle) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for below in names:
-            yield from _remove_empty_below(below, handle, path)
+    for handle, level in _leave(directory):
+        for below in level.directories:
             _remove_if_empty(below, handle)
-    finally:
-        os.close(handle)
-    yield path
+        yield level.name
+    with (
+        contextlib.suppress(FileNotFoundError, regular_files.NotRegular),
+        regular_files.directory(parent) as above,
+    ):
+        _remove_if_empty(name, above)
 
 
 def _remove_if_empty(name: str, at: int) -> None:
@@ -133,3 +104,82 @@ def _remove_if_empty(name: str, at: int) -> None:
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR}:
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A directory on the way from the top of a tree to the one that is open."""
+
+    name: str
+    identity: tuple[int, int]
+    directories: tuple[str, ...]
+    """The names of the directories in it."""
+    files: tuple[str, ...]
+    """The names of everything else, such as links."""
+    waiting: list[str]
+    """Those of the directories that have not been visited yet."""
+
+
+_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _leave(directory: str) -> Iterator[tuple[int, _Level]]:
+    """Each directory of a tree after those in it, with its descriptor.
+
+    A tree may be deeper than Python's recursion and a path may be, and than a process may have open files. So
+    only one directory is open, and its parent is opened relative to it. Names are relative to it too, because a writer
+    may replace a directory by a link meanwhile. No link is followed: a directory that is gone, or behind a link, is
+    left out. Raises OSError, also if a directory was moved elsewhere while it was open.
+    """
+    parent, _, name = directory.rpartition("/")
+    try:
+        handle = regular_files.open_directory(parent)
+    except (FileNotFoundError, regular_files.NotRegular):
+        return
+    levels: list[_Level] = []
+    try:
+        waiting = [name]
+        while True:
+            if waiting:
+                name = waiting.pop()
+                if (below := _open_listed(name, handle)) is None:
+                    continue
+                os.close(handle)
+                handle = below
+                levels.append(_level(name, handle))
+            elif levels:
+                yield handle, levels.pop()
+                if not levels:
+                    return
+                above = os.open("..", _LISTED, dir_fd=handle)
+                os.close(handle)
+                handle = above
+                if _identity(handle) != levels[-1].identity:
+                    raise OSError(f"a directory below {directory} was moved while it was open")
+            else:
+                return
+            waiting = levels[-1].waiting
+    finally:
+        os.close(handle)
+
+
+def _open_listed(name: str, at: int) -> int | None:
+    try:
+        return os.open(name, _LISTED, dir_fd=at)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            return None
+        raise
+
+
+def _level(name: str, handle: int) -> _Level:
+    with os.scandir(handle) as entries:
+        kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    directories = tuple(entry for entry, is_directory in kinds.items() if is_directory)
+    files = tuple(entry for entry, is_directory in kinds.items() if not is_directory)
+    return _Level(name, _identity(handle), directories, files, list(directories))
+
+
+def _identity(handle: int) -> tuple[int, int]:
+    status = os.fstat(handle)
+    return status.st_dev, status.st_ino

@@ -29,25 +29,35 @@ def is_plain(directory: str) -> bool:
 
     A few µs, unless one of them has changed since the last call. True if the directory is missing.
     """
+    waiting = [directory]
+    while waiting:
+        below = _directories_in(waiting.pop())
+        if below is None:
+            return False
+        waiting.extend(below)
+    return True
+
+
+def _directories_in(directory: str) -> tuple[str, ...] | None:
+    """The directories in a directory; None if it holds an entry that is not regular, or is no directory."""
     try:
         status = os.lstat(directory)
     except OSError:
-        return True
+        return ()
     if not stat.S_ISDIR(status.st_mode):
-        return False
+        return None
     state = (status.st_ino, status.st_ctime_ns)
     with _lock:
         listed_at = _listed.get(directory)
     if listed_at is not None and listed_at[0] == state:
-        below = listed_at[1]
-    else:
-        below = _plain_directories_in(directory)
-        if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:
-            with _lock:
-                _listed[directory] = (state, below)
-                while len(_listed) > _MOST_LISTED:
-                    _listed.popitem(last=False)
-    return below is not None and all(is_plain(path) for path in below)
+        return listed_at[1]
+    below = _plain_directories_in(directory)
+    if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:
+        with _lock:
+            _listed[directory] = (state, below)
+            while len(_listed) > _MOST_LISTED:
+                _listed.popitem(last=False)
+    return below
 
 
 def _plain_directories_in(directory: str) -> tuple[str, ...] | None:
@@ -66,16 +76,18 @@ def _plain_directories_in(directory: str) -> tuple[str, ...] | None:
 
 def irregular_below(directory: str) -> Iterator[str]:
     """The entries of a directory and its subdirectories that are not regular files."""
-    try:
-        with os.scandir(directory) as entries:
-            listed = list(entries)
-    except OSError:
-        return
-    for entry in listed:
-        if entry.is_dir(follow_symlinks=False):
-            yield from irregular_below(entry.path)
-        elif not entry.is_file(follow_symlinks=False):
-            yield entry.path
+    waiting = [directory]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                listed = list(entries)
+        except OSError:
+            continue
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False):
+                yield entry.path
 
 
 def irregular(paths: Iterable[str]) -> list[str]:

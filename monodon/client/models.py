@@ -302,6 +302,19 @@ class Dependents(TypedDict):
     others: int
 
 
+class DetachDependents(TypedDict):
+    """How to end references to files of a table."""
+
+    dry_run: NotRequired[bool]
+
+
+class Detachment(TypedDict):
+    """The dependents of a table before and after references to its files ended."""
+
+    detached: int
+    remaining: int
+
+
 class DeviceClient(TypedDict):
     """A public client at an OpenID Connect issuer."""
 

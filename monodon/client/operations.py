@@ -1333,6 +1333,19 @@ class ManagementOperations(Sender):
         )
         return answer
 
+    def detach_dependents(
+        self, id: Name, *, dry_run: bool | Unset = UNSET, delimiter: str | None = None
+    ) -> models.Detachment:
+        """End the references to files of a table whose principals may not read it any more."""
+        answer: models.Detachment = self.send(
+            "POST",
+            "/management/v1/tables/{}/dependents/detach",
+            query={"delimiter": delimiter},
+            body=fields({"dry_run": dry_run}),
+            name=id,
+        )
+        return answer
+
     def list_table_grants(
         self,
         id: Name,

@@ -14,6 +14,7 @@ The script is one file, so that ``spark-submit`` runs it wherever it is copied, 
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -71,6 +72,7 @@ _REFUSALS = (
     "IllegalArgumentException",
     "TABLE_OR_VIEW_NOT_FOUND",
     "and may not be read for it",
+    "No FileSystem for scheme",
 )
 _output_lock = threading.Lock()
 
@@ -527,14 +529,21 @@ def open_local_files_only(spark: SparkSession, prefix: str) -> None:
     HadoopFileIO opens all schemes that Hadoop knows, such as ``http`` and ``hdfs``. Names of other schemes are given to
     the local file system, which refuses them without a connection ("Wrong FS"). The settings are those of
     the catalog, because Spark itself may use another file system. Hadoop keeps opened file systems for the
-    process, so that a job must neither get one of another scheme nor leave one.
+    process, so that a job must neither get one of another scheme nor leave one. It looks for an opened one by the scheme
+    in small letters, but for settings by the scheme as it is written.
     """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
     hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
     for scheme in sorted(_other_schemes(jvm, hadoop)):
         spark.conf.set(f"{prefix}.hadoop.fs.{scheme}.impl", _LOCAL_FILE_SYSTEM)
-        spark.conf.set(f"{prefix}.hadoop.fs.{scheme}.impl.disable.cache", "true")
+        for spelling in _spellings(scheme):
+            spark.conf.set(f"{prefix}.hadoop.fs.{spelling}.impl.disable.cache", "true")
     spark.conf.set(f"{prefix}.hadoop.fs.defaultFS", "file:///")  # for paths without a scheme
+
+
+def _spellings(scheme: str) -> Iterator[str]:
+    """A scheme with any of its letters as capitals."""
+    return map("".join, itertools.product(*(sorted({char, char.upper()}) for char in scheme)))
 
 
 def _other_schemes(jvm: Any, hadoop: Any) -> set[str]:

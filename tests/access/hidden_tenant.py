@@ -110,7 +110,7 @@ _VOLATILE = [
         r'\b\d+-[89]\d{8}\b|(?<="position":")\d+-\d+': "position",
         r"\b9\d{8}\b|\b9\d\d,\d{3},\d{3}\b": "id",
         # Who may maintain a table learns how many tables refer to its files.
-        r'(?<="others":)\d+': "number",
+        r'(?<="others":)\d+|(?<="detached":)\d+|(?<="remaining":)\d+(?=})': "number",
     }.items()
 ]
 _DEPENDENTS = re.compile(r"\s*<p>Other tables refer to files of .*? exist\.</p>")

@@ -194,6 +194,7 @@ MANAGEMENT: dict[str, Rule] = {
     "MeasureTable": MAINTAIN,
     "PlanMaintenance": Rule(_table, P.READ, or_needs=P.MAINTAIN),
     "RepairTable": MANAGE,
+    "DetachDependents": MANAGE,
     "StartMaintenance": MAINTAIN,
     "ListJobs": FILTERED,
     "GetJob": BROWSE,

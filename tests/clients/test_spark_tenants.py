@@ -255,6 +255,7 @@ def test_jobs_of_two_tenants_in_turn(live: LiveServer, tenants: tuple[Tenant, Te
     [
         ("compact", "http://"),
         ("compact", "hdfs://"),
+        ("compact", "HTTP://"),
         ("rewrite_manifests", "webhdfs://"),
         ("rewrite_manifests", "har://http-"),
     ],
@@ -286,10 +287,14 @@ def test_a_job_on_local_files_makes_no_connections(  # noqa: PLR0917 -- fixtures
         "job": 1,
         "options": {"min-input-files": "2"},
     }
-    with (
-        spark_client.session(tmp_path_factory.mktemp("spark"), {}) as spark,
-        pytest.raises((PySparkException, Py4JError), match="Wrong FS") as refused,
-    ):
-        script.run(job, spark)
+    with spark_client.session(tmp_path_factory.mktemp("spark"), {}) as spark:
+        jvm: Any = spark.sparkContext._jvm
+        hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        uri = jvm.java.net.URI.create(f"http://{address}/")
+        jvm.org.apache.hadoop.fs.FileSystem.get(uri, hadoop)  # as if Spark itself had opened it
+        with pytest.raises(
+            (PySparkException, Py4JError), match=r"Wrong FS|No FileSystem"
+        ) as refused:
+            script.run(job, spark)
     assert connections == []
     assert script.describe(refused.value)[0] == "refused"

@@ -19,6 +19,7 @@ from catalog.errors import Busy, ServiceUnavailable
 from catalog.services.lance.containment import calls, journal, watcher
 from catalog.services.lance.containment.journal import Journal, Verdict
 from catalog.storage.outages import availability, large_inputs
+from tests.api.front.test_connections import spare_descriptors
 from tests.catalog.storage.outages.test_availability import eventually
 from tests.live import LiveServer, Lost, live_template
 from tests.security import hostile_data_files
@@ -385,6 +386,12 @@ def test_memory_ends_the_process_only_during_calls(monkeypatch: pytest.MonkeyPat
         assert ends == []
         watcher.look(1)
     assert ends == [True]
+
+
+def test_memory_is_known_without_a_free_descriptor() -> None:
+    assert watcher.memory() > 0
+    with spare_descriptors(0):
+        assert watcher.memory() > 0
 
 
 def test_the_limit_of_memory(settings: django_settings, tmp_path: Path, monkeypatch) -> None:

@@ -269,11 +269,11 @@ def test_a_branch_whose_clones_are_not_known_after_its_deletion_keeps_its_files(
     overwrite(5, branch="dev")
     lance_versions.settle_pending()
 
-    def wait(_: int) -> None:
+    def wait(_: int) -> Any:
         raise OperationalError("canceling statement due to lock timeout")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lance_branches.locks, "await_commits", wait)
+        patched.setattr(lance_branches.locks, "exclude_commits", wait)
         lance_branches.delete_branch(actor=SYSTEM, table=SOURCE, name="dev")
     assert source.branches.count() == 0
     assert len(list(Path(f"{source.location}/tree/dev/data").iterdir())) == 1

@@ -253,11 +253,16 @@ def test_hadoop_opens_local_files_only_in_the_catalog_of_a_job():
         "viewfs",
         "webhdfs",
     )
+    uncached = {name for name in given if name.endswith(".impl.disable.cache")}
+    assert {given.pop(name) for name in uncached} == {"true"}
     assert given == {
-        f"{prefix}.{scheme}.impl{setting}": value
-        for scheme in schemes
-        for setting, value in (
-            ("", "org.apache.hadoop.fs.LocalFileSystem"),
-            (".disable.cache", "true"),
-        )
+        f"{prefix}.{scheme}.impl": "org.apache.hadoop.fs.LocalFileSystem" for scheme in schemes
+    }
+    # However the letters of a scheme are written.
+    assert len(uncached) == sum(2 ** sum(map(str.isalpha, scheme)) for scheme in schemes)
+    assert {
+        f"{prefix}.{scheme}.impl.disable.cache" for scheme in (*schemes, "HDFS", "hTtP")
+    } <= uncached
+    assert {name.lower() for name in uncached} == {
+        f"{prefix}.{scheme}.impl.disable.cache".lower() for scheme in schemes
     }

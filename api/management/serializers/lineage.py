@@ -34,6 +34,23 @@ class TableDependentsSerializer(DependentsSerializer):
     )
 
 
+class DetachDependentsSerializer(Serializer):
+    """How to end references to files of a table."""
+
+    dry_run = fields.FlagField(default=False, help_text="Report only; change nothing.")
+
+
+class DetachmentSerializer(Serializer):
+    """The dependents of a table before and after references to its files ended."""
+
+    detached = serializers.IntegerField(
+        help_text="The number of tables whose references have ended, or would."
+    )
+    remaining = serializers.IntegerField(
+        help_text="The number of tables that still refer to files of the table."
+    )
+
+
 class LineageQuery(QuerySerializer):
     """The part of the graph."""
 

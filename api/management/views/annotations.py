@@ -66,6 +66,25 @@ class DependentsViewSet(ManagementViewSet):
         return Response(lineage_serializers.TableDependentsSerializer.represent(row))
 
 
+class DetachmentViewSet(ManagementViewSet):
+    operation_ids = {"create": "DetachDependents"}
+
+    @extend_schema(
+        request=lineage_serializers.DetachDependentsSerializer,
+        responses={200: lineage_serializers.DetachmentSerializer},
+    )
+    def create(self, request: Request, id: str) -> Response:
+        """End the references to files of a table whose principals may not read it any more.
+
+        Withdraw the privileges of these principals first. Clean-up and purge do not keep files for
+        these references from then on.
+        """
+        body = self.read_body(lineage_serializers.DetachDependentsSerializer)
+        with self.rehearsal(body):
+            row = dependents.detach_dependents(actor=self.principal, table=self.identifier)
+        return Response(lineage_serializers.DetachmentSerializer.represent(row))
+
+
 class LineageViewSet(ManagementViewSet):
     resource = "TableLineage"
     query_classes = {"retrieve": lineage_serializers.LineageQuery}

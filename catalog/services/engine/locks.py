@@ -239,16 +239,24 @@ def lock_key(name: str) -> None:
         )
 
 
-_SOURCES, _SOURCE_KEYS = 0x4D6F6E72, 0x7FFFFFFF
+_SOURCES, _REMOVALS, _SOURCE_KEYS = 0x4D6F6E72, 0x4D6F6E73, 0x7FFFFFFF
 
 
-def share_sources(pks: Iterable[int]) -> None:
-    """Let ``await_commits`` of these tables wait until the transaction ends."""
+def share_sources(pks: Iterable[int]) -> bool:
+    """Let ``await_commits`` and ``exclude_commits`` of these tables wait until the transaction ends.
+
+    Returns False while ``exclude_commits`` holds one of them.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pg_advisory_xact_lock_shared(%s::int, key) FROM unnest(%s::int[]) AS key",
-            [_SOURCES, sorted(pk & _SOURCE_KEYS for pk in pks)],
+            "SELECT bool_and(pg_try_advisory_xact_lock_shared(%s::int, key)) FROM ("
+            " SELECT key, pg_advisory_xact_lock_shared(%s::int, key)"
+            " FROM unnest(%s::int[]) AS key OFFSET 0"
+            ") shared",
+            [_REMOVALS, _SOURCES, sorted(pk & _SOURCE_KEYS for pk in pks)],
         )
+        (is_shared,) = cursor.fetchone()
+    return bool(is_shared)
 
 
 def await_commits(pk: int) -> None:
@@ -257,6 +265,19 @@ def await_commits(pk: int) -> None:
         cursor.execute(
             "SELECT pg_advisory_xact_lock(%s::int, %s::int)", [_SOURCES, pk & _SOURCE_KEYS]
         )
+
+
+@contextmanager
+def exclude_commits(pk: int) -> Iterator[None]:
+    """Wait as ``await_commits``, and let ``share_sources`` of the table fail in the block. Call it without locks.
+
+    For a removal of files that is no job. Raises OperationalError after the time limit of locks.
+    """
+    key = [_REMOVALS, pk & _SOURCE_KEYS]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s::int, %s::int)", key)
+    with _session_lock(key):
+        yield
 
 
 @contextmanager
@@ -272,10 +293,17 @@ def advisory_lock(work: str) -> Iterator[bool]:
     if not is_acquired:
         yield False
         return
+    with _session_lock(key):
+        yield True
+
+
+@contextmanager
+def _session_lock(key: list[int]) -> Iterator[None]:
+    """Release a lock of the session at the end of the block, and keep the session until then."""
     session = cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS])
     session.session_locks += 1
     try:
-        yield True
+        yield
     finally:
         session.session_locks -= 1
         with connection.cursor() as cursor:

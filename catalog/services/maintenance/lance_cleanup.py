@@ -266,9 +266,10 @@ class _Cleaner:
     def _remove(self, removal: _Removal) -> None:
         table, branch = jobs.identify(self._job), removal.branch
         job = {"job": self._job.pk}
+        # Before dependents are looked for again: later ones are refused (``file_references.require_no_removal``).
+        self._job.result = {RETIRED: {branch: list(removal.visible)}}
+        jobs.save_result(self._job)
         if removal.visible:
-            self._job.result = {RETIRED: {branch: list(removal.visible)}}
-            jobs.save_result(self._job)
             details = (
                 {**job, "missing": cleanup_operations.ranges(removal.missing)}
                 if removal.missing

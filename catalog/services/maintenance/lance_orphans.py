@@ -27,7 +27,7 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
 from catalog.regular_files import NotRegular
 from catalog.services.audit import removed_files
-from catalog.services.engine import database_clock, jobs
+from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance.errors import no_panic
@@ -41,6 +41,7 @@ from catalog.services.maintenance.removals import spark_removal
 from catalog.services.maintenance.removals.spark_removal import File
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
+from catalog.services.storage.file_references import RETIRED
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
 
@@ -102,6 +103,10 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> M
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
+    if not job.is_dry_run:  # later commits that need files of the table are refused
+        job.result = {RETIRED: {}}
+        jobs.save_result(job)
+        locks.await_commits(table.pk)
     if reason := _update(needed):  # the list may have taken long
         raise InvalidTableState(f"Nothing was removed: {reason}")
     is_referenced = {orphan: needed.needs(f"{table.location}/{orphan.path}") for orphan in orphans}

@@ -41,7 +41,7 @@ _MAX_DIRECTORIES = 100
 """The most free directories of one commit; of more, those above them are recorded."""
 _REMOVALS = ("clean_up", "remove_orphans", JobKind.PURGE_TABLE)
 RETIRED = "retired"
-"""Key in the result of an unfinished clean-up of a Lance table: the retired versions, by branch."""
+"""Key in the result of an unfinished job that removes files of a Lance table: the retired versions, by branch."""
 _COMMIT_TIME = timedelta(minutes=1)
 """Longer than a commit needs from the check of its files to the record of them."""
 
@@ -80,18 +80,19 @@ def record(
 
 
 def require_no_removal(sources: Collection[int]) -> None:
-    """Require that no job removes files of these tables until the transaction ends. Raises CommitConflict.
+    """Require that nothing removes files of these tables until the transaction ends. Raises CommitConflict.
 
-    The job waits for the commits in progress (``locks.await_commits``), and then looks for dependents. A clean-up of a
-    Lance table has retired versions by then. The error names no table: the principal may not know the source. Two statements, or none.
+    A job waits for the commits in progress (``locks.await_commits``), and then looks for dependents. Jobs of a Lance
+    table have ``RETIRED`` in their result by then. The deletion of a branch is no job, and excludes commits itself
+    (``locks.exclude_commits``). The error names no table: the principal may not know the source. Two statements, or none.
     """
     if not sources:
         return
-    locks.share_sources(sources)
+    is_removed = not locks.share_sources(sources)
     jobs = Job.objects.filter(table__in=sources, kind__in=_REMOVALS, is_dry_run=False)
     running = jobs.filter(status=JobStatus.RUNNING, lease_until__gt=database_now())
     begins_at_once = Q(table__format=TableFormat.ICEBERG) | Q(kind=JobKind.PURGE_TABLE)
-    if running.filter(begins_at_once | Q(result__has_key=RETIRED)).exists():
+    if is_removed or running.filter(begins_at_once | Q(result__has_key=RETIRED)).exists():
         raise CommitConflict(
             "A job is removing files of another table to which the commit refers:"
             " commit again when it has ended"

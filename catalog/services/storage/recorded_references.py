@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from django.db.models import Q
 
+from catalog import access
 from catalog.errors import ForeignFile
-from catalog.models import FileReference, FreeDirectory, Table
+from catalog.models import FileReference, FreeDirectory, Table, TableState
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Holder, References
 from catalog.services.storage.table_claims import claims_of, winners
@@ -96,3 +97,35 @@ def record_implied(table_id: int, references: References) -> None:
             file_references.record_claimed(source)
         else:
             file_references.record_successor(source)
+
+
+def end_lapsed(source: Table) -> list[Table]:
+    """Delete the references to files of a table whose principals may not read it; returns the tables that had some.
+
+    A principal that cannot authenticate at the moment counts with its privileges. References to former tables at
+    the location are deleted as well, and those to directories of the table that belonged to no table: they
+    would be recorded again. Nobody can read the files through these references.
+    """
+    former = Table.objects.filter(location=source.location, state=TableState.DROPPED)
+    rows = FileReference.objects.filter(Q(source=source) | Q(source__in=former))
+    inside = Q()
+    for directory in (source.location, *source.paths.values_list("path", flat=True)):
+        inside |= Q(path=directory) | Q(path__startswith=directory + "/")
+    free = FreeDirectory.objects.filter(inside)
+    others = [references.exclude(table=source) for references in (rows, free)]
+    names = {
+        name for references in others for name in references.values_list("principal", flat=True)
+    }
+    lapsed = {name for name in names if not _may_read(name, source)}
+    tables: set[int] = set()
+    for references in others:
+        # A commit that has changed the principal meanwhile keeps its reference.
+        ended = references.filter(principal__in=lapsed)
+        tables.update(ended.values_list("table", flat=True))
+        ended.delete()
+    return list(Table.objects.filter(pk__in=tables).select_related("namespace").order_by("pk"))
+
+
+def _may_read(name: str, source: Table) -> bool:
+    committer = access.committer(name, counts_inactive=True)
+    return committer is not None and bool(access.readable_tables(committer, [source.pk]))

@@ -1,8 +1,12 @@
 """Sockets of this process: lookup by client, and closing of idle or blocked connections."""
 
+import os
+import resource
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +151,69 @@ def test_many_connections_are_checked_more_often(settings):
     assert not connections._is_crowded()
     settings.MONODON_MAX_CONNECTIONS = 1
     assert connections._is_crowded()
+
+
+# --- few descriptors ----------------------------------------------------------------------------
+
+
+@contextmanager
+def spare_descriptors(number: int) -> Iterator[None]:
+    """Let the process open only a few more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(entry.name) for entry in Path("/dev/fd").iterdir())
+    filled = [os.open(os.devnull, os.O_RDONLY)]
+    while filled[-1] < highest:
+        filled.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (filled[-1] + 1 + number, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in filled:
+            os.close(descriptor)
+
+
+def test_a_look_at_many_connections_needs_few_descriptors(listener: Listener, settings):
+    """Otherwise it would miss the connections that it has none left for, and requests could open no file."""
+    settings.MONODON_MAX_CONNECTIONS = 50
+    clients = [listener.connect("127.0.0.5")[0] for _ in range(60)]
+    guard = Guard(ports=[listener.port])
+    with spare_descriptors(3):
+        guard.scan(0.0)
+    assert sum(map(is_closed, clients)) == 20
+
+
+def test_a_process_with_few_files_has_fewer_connections(settings):
+    settings.MONODON_MAX_CONNECTIONS = 4096
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    numbers = {}
+    try:
+        for files in (8192, 4096, 1024):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            numbers[files] = connections._most_connections()
+        assert not connections._is_crowded()
+        with spare_descriptors(3):
+            assert connections._is_crowded()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert numbers == {8192: 4096, 4096: 3072, 1024: 512}
+
+
+def test_a_connection_that_becomes_active_meanwhile_stays(
+    listener: Listener, settings, monkeypatch
+):
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = 1
+    guard = Guard(ports=[listener.port])
+    clients = [listener.connect("127.0.0.5") for _ in range(3)]
+    excess = guard._excess
+
+    def begin_requests(peers):
+        idle = excess(peers)
+        for _, address in clients:
+            guard.enter(address)
+        return idle
+
+    monkeypatch.setattr(guard, "_excess", begin_requests)
+    guard.scan(0.0)
+    assert not any(is_closed(client) for client, _ in clients)

@@ -87,6 +87,7 @@ EXAMPLES: dict[str, Example] = {
     "GetTableHealth": Example("GET", "tables/ws$t/health"),
     "MeasureTable": Example("POST", "tables/ws$t/measure"),
     "PlanMaintenance": Example("POST", "tables/ws$t/plan"),
+    "DetachDependents": Example("POST", "tables/ws$t/dependents/detach", {"dry_run": True}),
     "RepairTable": Example("POST", "tables/ws$t/repair", {"dry_run": True}),
     "PlanRegistrations": Example(
         "POST", "registrations/plan", {"location": "moved", "namespace": ["ws"]}

@@ -11,11 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog import access
-from catalog.access import SYSTEM, On, Principal
+from catalog.access import SYSTEM, On, Principal, credentials
 from catalog.errors import PermissionDenied
 from catalog.models import (
     ApiKey,
     AuditEvent,
+    Grant,
     Job,
     JobEvent,
     JobKind,
@@ -23,7 +24,8 @@ from catalog.models import (
     PrincipalLevel,
     Transaction,
 )
-from catalog.privileges import Privilege, parse
+from catalog.models import Principal as PrincipalRow
+from catalog.privileges import Privilege, closure, parse
 from catalog.services.access import api_keys, grants
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
@@ -308,6 +310,25 @@ def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
     with CaptureQueriesContext(connection) as statements:
         assert len(reader.get("jobs")["jobs"]) == 20
     assert len(statements) == 1
+
+
+def test_a_list_for_a_principal_with_few_tables_reads_only_their_jobs():
+    """The search ends whatever the number of the jobs of others."""
+    own, hidden = start(), start("u")
+    for job in (own, hidden):
+        end(job, JobStatus.FAILED)
+    principal = PrincipalRow.objects.create(name="tenant", kind="user")
+    digest = credentials.key_digest("mnd_tenant")
+    ApiKey.objects.create(name="tenant", principal=principal, digest=digest)
+    mask = closure(Privilege.BROWSE).value
+    Grant.objects.create(principal=principal, table=own.table, mask=mask)
+    tenant = Management("mnd_tenant")
+    assert [job["id"] for job in tenant.get("jobs?status=failed")["jobs"]] == [own.pk]
+    with CaptureQueriesContext(connection) as statements:
+        assert [job["id"] for job in tenant.get("jobs?status=failed&limit=1")["jobs"]] == [own.pk]
+    (sql,) = (row["sql"] for row in statements if "ORDER BY" in row["sql"])
+    assert f'"table_id" IN ({own.table_id})' in sql
+    assert 'ORDER BY ("catalog_job"."id" + 0) DESC' in sql
 
 
 # --- one job ----------------------------------------------------------------------------------------

@@ -263,7 +263,7 @@ _NO_BODIES = [
 _WITHOUT_FIELDS = {
     *("UndropTrashItem", "PurgeTrashItem", "ApproveRequest"),
     *("UpdateNamespaceAnnotations", "UpdateTableAnnotations", "UpdateLabel", "UpdatePrincipal"),
-    "RepairTable",
+    *("RepairTable", "DetachDependents"),
 }
 """Operations that accept an empty object."""
 

@@ -1,3 +1,4 @@
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,13 @@ def table(tmp_path: Path) -> Path:
     (directory / "_versions").mkdir(parents=True)
     (directory / "_versions/staged").write_bytes(b"one")
     return directory
+
+
+@pytest.fixture
+def deep_table(table: Path) -> Iterator[Path]:
+    """A table that may be deeper than pytest can remove."""
+    yield table
+    subprocess.run(["rm", "-rf", str(table)], check=True)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
@@ -32,6 +33,7 @@ def start() -> None:
 
 def _run() -> None:
     limit = memory_limit()
+    memory()
     while True:
         time.sleep(_PERIOD_SECONDS)
         look(limit)
@@ -59,10 +61,16 @@ def _end() -> None:
 def memory() -> int:
     """The memory of this process in bytes, without files and memory that it shares; 0 if unknown."""
     try:
-        _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_bytes().split())
+        _, resident, shared, *_ = map(int, os.pread(_statm(os.getpid()), 4096, 0).split())
     except OSError:
         return 0
     return (resident - shared) * _PAGE
+
+
+@lru_cache(maxsize=1)
+def _statm(pid: int) -> int:
+    """The file with the memory of this process. It stays open: later the process may have no descriptor left."""
+    return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def memory_limit() -> int:

@@ -44,6 +44,8 @@ class Look:
     head: Head
     added: AddedBases = NO_BASES
     """What its own transaction brings in; read only if it has foreign base paths."""
+    continues_files: bool = False
+    """True if the manifest of the version before it leads to all files of base paths to which it leads."""
 
     def foreign_bases(self, location: str) -> tuple[BasePath, ...]:
         """The base paths that are not the table itself."""
@@ -95,21 +97,36 @@ def look(
     look = Look(relative, status.size, head)
     if not look.foreign_bases(location):
         return look
-    return replace(look, added=_added_bases(table, location, path, relative, version))
-
-
-def _added_bases(
-    table: Identifier, location: str, path: str, relative: str, version: int
-) -> AddedBases:
-    """The base paths that a manifest's transaction brings in."""
     file = f"{location}/{relative}"
     try:
         content, _ = stores.store_of(file).read(file, _MAX_MANIFEST)
-        return lance_history.added_bases(content)
+        added = lance_history.added_bases(content)
     except NotAManifest as error:
         raise InvalidManifestPath(path, f"is not a Lance manifest: {error}") from None
     except OSError as error:
         raise _refusal(error, table, path, version) from error
+    is_continued = _continues_files(content, location, version, branch)
+    return replace(look, added=added, continues_files=is_continued)
+
+
+def _continues_files(content: bytes, location: str, version: int, branch: str) -> bool:
+    for scheme in lance_naming.NamingScheme:
+        path = lance_naming.final_manifest_path(branch, version - 1, scheme)
+        file = f"{location}/{path}"
+        try:
+            before = lance_manifest.read(stores.store_of(file).read(file, _MAX_MANIFEST)[0])
+            files = _files_of_bases(lance_manifest.read(content))
+        except (NotAManifest, OSError):
+            continue
+        is_before = (before.head.version, before.head.branch) == (version - 1, branch)
+        return is_before and files <= _files_of_bases(before)
+    return False
+
+
+def _files_of_bases(contents: Contents) -> set[tuple[str, bool, str]]:
+    """The files and directories in base paths: the base path, whether it is a root, and the path in it."""
+    placed = (*contents.paths(), *contents.directory_paths())
+    return {(base.path, base.is_root, path) for base, path in placed if base is not None}
 
 
 def _read_end(

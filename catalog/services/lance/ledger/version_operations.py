@@ -229,7 +229,7 @@ class CreateVersion(TableOperation):
         batch.flush()
         old = () if files.is_first(row) else look.continued_bases(row.location)
         references = files.require_bases(batch.actor, row, bases, old)
-        if len(old) < len(bases):  # other versions do not lead to files that a clean-up removes
+        if len(old) < len(bases) or not versions.continues(row, look, self.branch, self.version):
             file_references.require_no_removal(references.sources)
         self.record(batch.actor, row, files.as_cloned(references, row, look.added.source))
 

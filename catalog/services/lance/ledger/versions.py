@@ -19,6 +19,7 @@ from catalog.models import Branch, Table, TableVersion
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
 from catalog.services.lance.ledger import manifests
+from catalog.services.lance.ledger.manifests import Look
 from catalog.services.tables import tables
 from catalog.storage import locations, stores
 from catalog.storage.object_locations import bucket_of
@@ -56,6 +57,15 @@ class Version(NamedTuple):
 def microseconds(moment: datetime) -> int:
     """Microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def continues(table: Table, look: Look, branch: str, version: int) -> bool:
+    """True if a new version needs no files of other tables but those that the version before it needs.
+
+    A removal of such files spares these, because that version is in the ledger. One statement at most.
+    """
+    before = TableVersion.objects.visible().on(branch).filter(table=table, version=version - 1)
+    return look.continues_files and before.exists()
 
 
 COLUMNS = """v.id, v.staged_path, v.version, v.manifest_path, v.manifest_size, v.e_tag, v.metadata,

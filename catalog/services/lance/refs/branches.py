@@ -162,9 +162,9 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
         try:
             path = f"{main.location}/{lance_refs.BRANCHES}/{lance_refs.file_name(name)}"
             stores.store_of(path).remove(path)
-            locks.await_commits(main.pk)
-            _require_unneeded(needed, row, name)
-            _remove_files(main, name)
+            with locks.exclude_commits(main.pk):  # those that need files of the table are refused
+                _require_unneeded(needed, row, name)
+                _remove_files(main, name)
         except (OSError, InvalidTableState, ServiceUnavailable, DatabaseError):
             # The branch is deleted anyway. A late writer may have left a file.
             log.warning("Files of branch '%s' of %s stay", name, label(table), exc_info=True)

@@ -14,7 +14,7 @@ import pytest
 from catalog.access import SYSTEM, Principal
 from catalog.models import AuditEvent, Job, JobStatus, Table, TableVersion
 from catalog.privileges import Privilege
-from catalog.services.engine import database_clock
+from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import JobCanceled
 from catalog.services.lance import commits as lance_commits
@@ -263,7 +263,8 @@ def test_links_are_not_followed(row, tmp_path):
 
 def test_files_written_again_during_the_job_are_kept(row, monkeypatch):
     name = add_orphan(row, "data/dead.lance")
-    job = start()
+    job = jobs.take(start().pk)
+    assert job is not None
 
     def report(_completed: int, _total: int | None = None) -> None:
         age(row, name, days=0)
@@ -275,7 +276,8 @@ def test_files_written_again_during_the_job_are_kept(row, monkeypatch):
 def test_a_stopped_job_reports_the_removed_files(row):
     for number in range(250):
         add_orphan(row, f"data/dead{number}.lance")
-    job = start()
+    job = jobs.take(start().pk)
+    assert job is not None
 
     def report(completed: int, _total: int | None = None) -> None:
         if completed >= 200:
