@@ -241,11 +241,17 @@ class Pipeline:
         future = self._pending.popleft()
         if future is None or future.done():
             return
-        if result.status == ExecStatus.TUPLES_OK and self._rows is not None:
-            self._rows.set_pgresult(result)
-            future.set_result(self._rows.load_row(0, tuple) if result.ntuples else None)
-        else:
+        if result.status != ExecStatus.TUPLES_OK or self._rows is None:
             future.set_exception(NoRow())
+            return
+        self._rows.set_pgresult(result)
+        try:
+            row = self._rows.load_row(0, tuple) if result.ntuples else None
+        except (psycopg.Error, ValueError) as error:  # such as text in another encoding
+            log.warning("A row cannot be read in the event loop: %s", error)
+            future.set_exception(NoRow())
+        else:
+            future.set_result(row)
 
 
 def _parameters() -> dict[str, Any]:

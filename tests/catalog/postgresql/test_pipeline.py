@@ -18,6 +18,7 @@ STATEMENTS = {
     "nothing": "SELECT 1 WHERE false",
     "types": "SELECT ARRAY[1, 2]::bigint[], ARRAY['a', 'b,c']::text[], NULL::text, $1::uuid",
     "wait": "SELECT pg_sleep($1::float)",
+    "date": "SELECT $1::date",
     "divide": "SELECT 1 / $1::int",
 }
 UUID = "018f3c1e-0000-7000-8000-000000000001"
@@ -118,6 +119,21 @@ def test_a_failing_statement_fails_those_sent_with_it_and_no_later_ones():
         assert results[0][0] == 1
         assert [type(result) for result in results[1:]] == [NoRow, NoRow]
         assert (await row(connected, "echo", 3))[0] == 3
+
+    run(work)
+
+
+def test_a_row_that_cannot_be_read_is_none():
+    async def work(connected: Pipeline) -> None:
+        pid = (await row(connected, "echo", 0))[1]
+        results = await asyncio.gather(
+            row(connected, "date", "10000-01-01"),  # Python has no such date
+            row(connected, "echo", 1),
+            return_exceptions=True,
+        )
+        assert isinstance(results[0], NoRow)
+        assert results[1] == (1, pid)
+        assert (await row(connected, "echo", 2)) == (2, pid)
 
     run(work)
 
