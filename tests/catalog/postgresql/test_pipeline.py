@@ -1,6 +1,7 @@
 """Statements of an event loop, on connections of their own to the test database."""
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -239,6 +240,38 @@ def test_without_a_database_there_are_no_rows(monkeypatch, caplog):
 
     run(work)
     assert "No connection for reads in the event loop" in caplog.text
+
+
+def test_without_a_free_file_descriptor_there_are_no_rows(monkeypatch, caplog):
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def work(connected: Pipeline) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline.os, "dup", refuse)
+            for _ in range(100):
+                assert connected.execute(b"echo", [b"1"]) is None
+                await asyncio.sleep(0.01)
+        assert "Too many open files" in caplog.text
+        assert (await row(connected, "echo", 7))[0] == 7
+
+    run(work)
+
+
+def test_without_a_thread_there_are_no_rows(monkeypatch, caplog):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def work(connected: Pipeline) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(20):
+                assert connected.execute(b"echo", [b"1"]) is None
+                await asyncio.sleep(0.01)
+        assert "can't start new thread" in caplog.text
+        assert (await row(connected, "echo", 7))[0] == 7
+
+    run(work)
 
 
 def test_a_statement_that_cannot_be_prepared_gives_no_rows(caplog):
