@@ -81,7 +81,7 @@ class FrequentReads:
         if key is None or principal is None or not hosts.is_allowed(request.get("HTTP_HOST")):
             return None
         try:
-            throttle.check(key, request["REMOTE_ADDR"])
+            throttle.check(key, _address(request))
         except TooManyAttempts:
             return None
         for reads in self._protocols:
@@ -105,6 +105,12 @@ class FrequentReads:
                 return None
         content = read.content(row)
         return None if content is None else _answer(request, read, content, started)
+
+
+def _address(request: dict[str, Any]) -> str:
+    """The address of the client, as ``RequestMiddleware`` finds it."""
+    forwarded = request.get("HTTP_X_FORWARDED_FOR", "")
+    return middleware.client_address(forwarded, request["REMOTE_ADDR"])
 
 
 def _answer(request: dict[str, Any], read: Read, content: Content, started: float) -> Answer:

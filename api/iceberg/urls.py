@@ -131,6 +131,9 @@ config.GetConfig.endpoints = [
     f"{method} /v1/{template}" for template, operations in ROUTES.items() for method in operations
 ]
 
+TABLE_VIEW, LIST_VIEW = _VIEWS[_TABLE], _VIEWS[_TABLES]
+"""The views of a table and of the tables of a namespace, as ``find`` returns them."""
+
 
 def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
     """The view and the arguments of frequent paths: the configuration, a namespace, its tables, one of them.

@@ -111,7 +111,11 @@ class Pipeline:
         if not self._may_connect:
             return
         self._may_connect = False
-        threading.Thread(target=self._open, name="pipeline", daemon=True).start()
+        try:
+            threading.Thread(target=self._open, name="pipeline", daemon=True).start()
+        except RuntimeError as error:
+            self._report_failure(error)
+            self._use(None)
 
     def _open(self) -> None:
         connection = None
@@ -122,7 +126,7 @@ class Pipeline:
                 if result.status != ExecStatus.COMMAND_OK:
                     raise psycopg.OperationalError(result.get_error_message())
         except psycopg.Error as error:
-            log.warning("No connection for reads in the event loop: %s", error)
+            self._report_failure(error)
             if connection is not None:
                 connection.close()
             connection = None
@@ -141,13 +145,22 @@ class Pipeline:
             connection.close()
             return
         libpq = connection.pgconn
-        libpq.nonblocking = 1
-        libpq.enter_pipeline_mode()
+        try:
+            libpq.nonblocking = 1
+            libpq.enter_pipeline_mode()
+            # libpq closes its own when it notices that the connection is lost, and another file may get the number.
+            self._socket = os.dup(libpq.socket)
+        except (psycopg.Error, OSError) as error:
+            self._report_failure(error)
+            connection.close()
+            return
+        self._loop.add_reader(self._socket, self._receive)
         self._connection, self._libpq, self._rows = connection, libpq, Transformer(connection)
         self._executed, self._plan_again_at = 0, deque(_PLANNED_AGAIN_AT)
-        # libpq closes its own when it notices that the connection is lost, and another file may get the number.
-        self._socket = os.dup(libpq.socket)
-        self._loop.add_reader(self._socket, self._receive)
+
+    @staticmethod
+    def _report_failure(error: Exception) -> None:
+        log.warning("No connection for reads in the event loop: %s", error)
 
     def _allow_connecting(self) -> None:
         self._may_connect = not self._is_closed
@@ -241,11 +254,17 @@ class Pipeline:
         future = self._pending.popleft()
         if future is None or future.done():
             return
-        if result.status == ExecStatus.TUPLES_OK and self._rows is not None:
-            self._rows.set_pgresult(result)
-            future.set_result(self._rows.load_row(0, tuple) if result.ntuples else None)
-        else:
+        if result.status != ExecStatus.TUPLES_OK or self._rows is None:
             future.set_exception(NoRow())
+            return
+        self._rows.set_pgresult(result)
+        try:
+            row = self._rows.load_row(0, tuple) if result.ntuples else None
+        except (psycopg.Error, ValueError) as error:  # such as text in another encoding
+            log.warning("A row cannot be read in the event loop: %s", error)
+            future.set_exception(NoRow())
+        else:
+            future.set_result(row)
 
 
 def _parameters() -> dict[str, Any]:

@@ -161,6 +161,46 @@ def test_an_answer_of_the_event_loop_is_that_of_django(asker, admin, case):
     assert dict(answer.headers)["x-request-id"] != dict(expected.headers)["x-request-id"]
 
 
+@pytest.mark.parametrize("path", ["/v1/namespaces/tables", "/v1/prod/namespaces/tables"])
+def test_a_namespace_named_tables_is_no_list(asker, admin, path):
+    make_iceberg_table("tables", "t")
+    make_iceberg_table("prod", "tables", "t")
+    request = request_of(admin, path)
+    assert b"properties" in asker.ordinary(request).content
+    assert asker.in_loop(request) is None
+    request = request_of(admin, f"{path}/tables")
+    expected = asker.ordinary(request)
+    assert b'"t"' in expected.content
+    assert comparable(asker.in_loop(request)) == comparable(expected)
+
+
+@pytest.mark.parametrize("make", [make_iceberg_table, make_table])
+def test_a_long_list_takes_the_ordinary_way(asker, admin, monkeypatch, make):
+    """Its statement, and rendering it, would keep all other requests waiting."""
+    monkeypatch.setattr(iceberg_tables, "MOST_LISTED_AT_ONCE", 2)
+    make_iceberg_table("ns", "b")
+    make("ns", "a")
+    request = request_of(admin, LIST)
+    expected = asker.ordinary(request)
+    assert comparable(asker.in_loop(request)) == comparable(expected)
+    make("ns", "c")
+    assert asker.in_loop(request) is None
+
+
+def test_the_statement_of_a_list_reads_a_bounded_number_of_rows(asker, admin):
+    most = iceberg_tables.MOST_LISTED_AT_ONCE
+    assert f"LIMIT {most + 1}" in iceberg_tables.FREQUENT_STATEMENTS["list"]
+
+
+def test_a_long_list_of_etags_takes_the_ordinary_way(asker, admin):
+    make_iceberg_table("ns", "t")
+    etag = dict(asker.ordinary(request_of(admin)).headers)["ETag"]
+    for header, is_short in ((f"{'a,' * 400}{etag}", True), (f"{'a,' * 2000}{etag}", False)):
+        request = request_of(admin, HTTP_IF_NONE_MATCH=header)
+        assert asker.ordinary(request).status == 304
+        assert (asker.in_loop(request) is not None) == is_short
+
+
 @pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}'])
 @pytest.mark.parametrize("query", ["", "snapshots=refs"])
 def test_a_client_with_the_current_answer_gets_304(asker, admin, form, query):
@@ -443,6 +483,17 @@ def test_an_address_with_too_many_wrong_keys_takes_the_ordinary_way(asker, admin
 
     monkeypatch.setattr(throttle, "check", check)
     assert asker.in_loop(request) is None
+
+
+def test_wrong_keys_count_for_the_client_of_a_proxy(asker, admin, monkeypatch, settings):
+    settings.MONODON_PROXIES = 1
+    make_iceberg_table("ns", "t")
+    request = request_of(admin, HTTP_X_FORWARDED_FOR="192.0.2.7, 192.0.2.8")
+    asker.ordinary(request)
+    addresses = []
+    monkeypatch.setattr(throttle, "check", lambda key, address: addresses.append(address))
+    assert asker.in_loop(request) is not None
+    assert addresses == ["192.0.2.8"]
 
 
 def test_a_traced_request_takes_the_ordinary_way(asker, admin, monkeypatch):

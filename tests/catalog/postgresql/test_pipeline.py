@@ -1,6 +1,7 @@
 """Statements of an event loop, on connections of their own to the test database."""
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,6 +19,7 @@ STATEMENTS = {
     "nothing": "SELECT 1 WHERE false",
     "types": "SELECT ARRAY[1, 2]::bigint[], ARRAY['a', 'b,c']::text[], NULL::text, $1::uuid",
     "wait": "SELECT pg_sleep($1::float)",
+    "date": "SELECT $1::date",
     "divide": "SELECT 1 / $1::int",
 }
 UUID = "018f3c1e-0000-7000-8000-000000000001"
@@ -118,6 +120,21 @@ def test_a_failing_statement_fails_those_sent_with_it_and_no_later_ones():
         assert results[0][0] == 1
         assert [type(result) for result in results[1:]] == [NoRow, NoRow]
         assert (await row(connected, "echo", 3))[0] == 3
+
+    run(work)
+
+
+def test_a_row_that_cannot_be_read_is_none():
+    async def work(connected: Pipeline) -> None:
+        pid = (await row(connected, "echo", 0))[1]
+        results = await asyncio.gather(
+            row(connected, "date", "10000-01-01"),  # Python has no such date
+            row(connected, "echo", 1),
+            return_exceptions=True,
+        )
+        assert isinstance(results[0], NoRow)
+        assert results[1] == (1, pid)
+        assert (await row(connected, "echo", 2)) == (2, pid)
 
     run(work)
 
@@ -223,6 +240,38 @@ def test_without_a_database_there_are_no_rows(monkeypatch, caplog):
 
     run(work)
     assert "No connection for reads in the event loop" in caplog.text
+
+
+def test_without_a_free_file_descriptor_there_are_no_rows(monkeypatch, caplog):
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def work(connected: Pipeline) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline.os, "dup", refuse)
+            for _ in range(100):
+                assert connected.execute(b"echo", [b"1"]) is None
+                await asyncio.sleep(0.01)
+        assert "Too many open files" in caplog.text
+        assert (await row(connected, "echo", 7))[0] == 7
+
+    run(work)
+
+
+def test_without_a_thread_there_are_no_rows(monkeypatch, caplog):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def work(connected: Pipeline) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(20):
+                assert connected.execute(b"echo", [b"1"]) is None
+                await asyncio.sleep(0.01)
+        assert "can't start new thread" in caplog.text
+        assert (await row(connected, "echo", 7))[0] == 7
+
+    run(work)
 
 
 def test_a_statement_that_cannot_be_prepared_gives_no_rows(caplog):
