@@ -266,11 +266,11 @@ class Exchange:
         """
         environ.set_body(self._request, body)
         front, path = self._front, self._path
-        read = None
-        if not body and front.frequent_reads is not None:
-            read = front.frequent_reads.find(self._request)
-            if read is not None and await self._answer_in_loop(read):
-                return
+        read, answer = (None, None) if body else await self._read_in_loop()
+        if answer is not None:
+            front.draining.closing(answer).send(self._protocol)
+            self._note_credentials(answer)
+            return
         is_stream = path == event_slots.PATH and self._request["REQUEST_METHOD"] == "GET"
         if is_stream and self._is_proven():
             principal = front.limits.principal(self._credential)
@@ -292,16 +292,19 @@ class Exchange:
         if read is not None and answer is not None and read.learn is not None:
             read.learn(answer)
 
-    async def _answer_in_loop(self, read: "Read") -> bool:
-        """Answer a frequent read in the event loop. False if the ordinary way must answer."""
-        front = self._front
-        if front.frequent_reads is None or not front.limits.may_be_immediate(read.principal.name):
-            return False
-        answer = await front.frequent_reads.answer(self._request, read)
-        if answer is not None:
-            front.draining.closing(answer).send(self._protocol)
-            self._note_credentials(answer)
-        return answer is not None
+    async def _read_in_loop(self) -> "tuple[Read | None, Answer | None]":
+        """The request as a frequent read, and its answer. Without an answer it takes the ordinary way."""
+        front, read = self._front, None
+        if front.frequent_reads is None:
+            return None, None
+        try:
+            read = front.frequent_reads.find(self._request)
+            if read is None or not front.limits.may_be_immediate(read.principal.name):
+                return read, None
+            return read, await front.frequent_reads.answer(self._request, read)
+        except Exception:
+            log.exception("%s %s takes the ordinary way", self._scope.method, self._scope.path)
+            return read, None
 
     async def _answer_in_turn(self, turns: Turns, threads: Threads) -> None:
         """Answer when it is the turn of the client's address. Raises ServiceUnavailable and TooManyRequests if too

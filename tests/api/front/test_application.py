@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -189,6 +190,19 @@ def test_a_read_that_the_event_loop_cannot_permit_takes_a_thread():
     assert run(front, work) == [200]
     assert [name.partition("-")[0] for name in names] == ["web"]
     assert [answer.content for answer in reads.learned] == [b"whole"]
+
+
+@pytest.mark.parametrize("method", ["find", "answer"])
+def test_a_read_that_fails_in_the_event_loop_takes_a_thread(monkeypatch, caplog, method):
+    reads = Reads()
+    monkeypatch.setattr(reads, method, Mock(side_effect=RuntimeError("unexpected")))
+    front = Front(lambda request: Answer(204, []), frequent_reads=reads)  # type: ignore[arg-type]
+
+    async def work(exchanges: Exchanges) -> None:
+        await exchanges.send(CONFIG)
+
+    assert run(front, work) == [204]
+    assert "takes the ordinary way" in caplog.text
 
 
 def test_many_frequent_reads_take_turns_with_other_requests(monkeypatch):
