@@ -80,14 +80,15 @@ class FrequentReads:
         principal = None if key is None else known_keys.cached_principal(key)
         if key is None or principal is None or not hosts.is_allowed(request.get("HTTP_HOST")):
             return None
+        candidates = (reads.find(request, principal) for reads in self._protocols)
+        read = next((read for read in candidates if read is not None), None)
+        if read is None:
+            return None
         try:
             throttle.check(key, _address(request))
         except TooManyAttempts:
             return None
-        for reads in self._protocols:
-            if (read := reads.find(request, principal)) is not None:
-                return read
-        return None
+        return read
 
     async def answer(self, request: dict[str, Any], read: Read) -> Answer | None:
         """The answer to a read; None: it takes the ordinary way."""

@@ -17,7 +17,15 @@ from api.front.frequent import Content, Read
 from api.iceberg import prefixes, urls
 from api.iceberg.operation import JSON
 from api.iceberg.views.config import GetConfig
-from api.iceberg.views.tables import ListTables, LoadTable, TableExists, known_tags, tag_of
+from api.iceberg.views.tables import (
+    SNAPSHOTS,
+    ListTables,
+    LoadTable,
+    TableExists,
+    has_current,
+    tag_of,
+    takes_gzip,
+)
 from catalog import identifiers
 from catalog.access import Principal
 from catalog.access.cached_grants import cache
@@ -37,8 +45,6 @@ _LONGEST_TAGS = 1_000
 _MAX_CACHED_BYTES = 16 * 1024 * 1024
 _BYTES_PER_ANSWER = 2_000
 """Of its key and its headers."""
-_SNAPSHOTS = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
-"""The selection of snapshots by the query of a request, in the forms of the clients."""
 _ICEBERG_TABLE = (TableFormat.ICEBERG, TableKind.TABLE)
 
 
@@ -115,14 +121,14 @@ class IcebergReads:
             self._configuration = Content(HTTPStatus.OK.value, repeated, answer.content)
 
     def _load(self, request: dict[str, Any], principal: Principal, table: _Object) -> Read | None:
-        snapshots = _SNAPSHOTS.get(request["QUERY_STRING"])
+        snapshots = SNAPSHOTS.get(request["QUERY_STRING"])
         statement = _statement("load", principal, Privilege.READ)
         if snapshots is None or statement is None:
             return None
         if len(request.get("HTTP_IF_NONE_MATCH", "")) > _LONGEST_TAGS:
             return None
         content = partial(self._loaded, request, principal, table, snapshots)
-        learn = partial(self._learn, _takes_gzip(request))
+        learn = partial(self._learn, takes_gzip(request))
         parameters = (table.digest,)
         name = LoadTable.__name__
         return Read(principal, name, table.target, statement, parameters, content, learn)
@@ -141,17 +147,15 @@ class IcebergReads:
         etag: str = columns[0]
         tag = tag_of(etag, snapshots)
         header = request.get("HTTP_IF_NONE_MATCH")
-        if header is not None:
-            tags = known_tags(header, snapshots)
-            if "*" in tags or etag in tags:
-                usage.count(principal, table.identifier, Use.LOAD)
-                return Content(HTTPStatus.NOT_MODIFIED.value, [("ETag", tag)])
-        content: Content | None = self._answers.get((tag, _takes_gzip(request)))
+        if header is not None and has_current(header, etag, snapshots):
+            usage.count(principal, table.identifier, Use.LOAD)
+            return Content(HTTPStatus.NOT_MODIFIED.value, [("ETag", tag)])
+        content: Content | None = self._answers.get((tag, takes_gzip(request)))
         if content is not None:
             usage.count(principal, table.identifier, Use.LOAD)
         return content
 
-    def _learn(self, takes_gzip: bool, answer: Answer) -> None:
+    def _learn(self, gzip: bool, answer: Answer) -> None:
         """Repeat an answer from now on, if it is that of a table in local files."""
         headers = dict(answer.headers)
         is_stored = "no-store" not in headers.get("Cache-Control", "")
@@ -162,11 +166,7 @@ class IcebergReads:
         names = ("Content-Type", "Vary", "ETag", "Content-Encoding")
         repeated = [(name, headers[name]) for name in names if name in headers]
         content = Content(HTTPStatus.OK.value, repeated, answer.content)
-        self._answers[headers["ETag"], takes_gzip] = content
-
-
-def _takes_gzip(request: dict[str, Any]) -> bool:
-    return "gzip" in request.get("HTTP_ACCEPT_ENCODING", "")
+        self._answers[headers["ETag"], gzip] = content
 
 
 def _statement(name: str, principal: Principal, privilege: Privilege) -> bytes | None:

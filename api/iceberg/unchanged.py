@@ -12,15 +12,12 @@ from django.http import HttpRequest, HttpResponse
 
 from api.hosts import check_host
 from api.iceberg import prefixes, urls
-from api.iceberg.views.tables import LoadTable, known_tags, tag_of
+from api.iceberg.views.tables import SNAPSHOTS, LoadTable, has_current, tag_of
 from api.middleware import RequestMiddleware
 from catalog.errors import CatalogError
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.tables import usage
 from catalog.services.tables.usage import Read
-
-_WANTED = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
-"""The parameter ``snapshots`` in the form of the clients."""
 
 
 class _OrdinaryWay(Exception):
@@ -65,7 +62,7 @@ def headers(environ: dict[str, Any]) -> list[tuple[str, str]] | None:
 def _answer(request: HttpRequest) -> HttpResponse:
     check_host(request)
     meta = request.META
-    snapshots = _WANTED.get(meta.get("QUERY_STRING", ""))
+    snapshots = SNAPSHOTS.get(meta.get("QUERY_STRING", ""))
     route = urls.find(request.path)
     if snapshots is None or route is None or "table" not in route[2]:
         raise _OrdinaryWay
@@ -78,8 +75,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
         operation.warehouse = prefixes.read(path["prefix"])
     identifier = operation.identify(path["namespace"], path["table"])
     etag = iceberg_tables.find_etag(actor=actor, table=identifier)
-    tags = known_tags(meta["HTTP_IF_NONE_MATCH"], snapshots)
-    if etag is None or not ("*" in tags or etag in tags):
+    if etag is None or not has_current(meta["HTTP_IF_NONE_MATCH"], etag, snapshots):
         raise _OrdinaryWay
     usage.count(actor, identifier, Read.LOAD)
     return cast(HttpResponse, _NotModified(tag_of(etag, snapshots)))

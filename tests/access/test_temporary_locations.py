@@ -111,33 +111,28 @@ def test_a_registration_that_replaces_an_iceberg_table_does_not_take_its_files()
     )
 
 
+def create_with_data_at(path: str) -> None:
+    iceberg_commits.create_table(
+        actor=actor(),
+        table=("own", "ice"),
+        schema=ICEBERG_SCHEMA,
+        properties={"write.data.path": path},
+    )
+
+
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_no_own_table_names_a_directory_of_the_table(warehouse, is_dropped):
     data = f"file://{warehouse}/apart/data"
     make_iceberg_table(*ICEBERG, properties={"write.data.path": data})
     if is_dropped:
         iceberg_tables.drop_table(actor=SYSTEM, table=ICEBERG)
-    only_without_an_end(
-        lambda: iceberg_commits.create_table(
-            actor=actor(),
-            table=("own", "ice"),
-            schema=ICEBERG_SCHEMA,
-            properties={"write.data.path": f"{data}/inside"},
-        )
-    )
+    only_without_an_end(lambda: create_with_data_at(f"{data}/inside"))
 
 
 def test_no_own_table_names_a_directory_in_the_location_of_a_dropped_table():
     loaded = make_iceberg_table(*ICEBERG)
     iceberg_tables.drop_table(actor=SYSTEM, table=ICEBERG)
-    only_without_an_end(
-        lambda: iceberg_commits.create_table(
-            actor=actor(),
-            table=("own", "ice"),
-            schema=ICEBERG_SCHEMA,
-            properties={"write.data.path": f"file://{loaded.location}/data"},
-        )
-    )
+    only_without_an_end(lambda: create_with_data_at(f"file://{loaded.location}/data"))
 
 
 def test_an_own_namespace_gets_no_location_around_the_table(warehouse: Path):

@@ -1,5 +1,6 @@
 """Tables: listing, creating, loading, committing, renaming and dropping them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -19,6 +20,9 @@ from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.tables import LoadedTable
+
+SNAPSHOTS = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
+"""The selection of snapshots by the whole query of loadTable, in the forms of the clients."""
 
 
 class ListTables(IcebergOperation):
@@ -322,29 +326,40 @@ def _send(
     if answer is None:
         raise TypeError("the answer was not read")
     headers = {"Content-Type": JSON, "Vary": "Accept-Encoding"}
-    takes_gzip = "gzip" in operation.request.META.get("HTTP_ACCEPT_ENCODING", "")
+    gzip = takes_gzip(operation.request.META)
     if delegated is not None:
         issued = delegated.issue()
         fields = delegation.fields(delegated, issued, operation.warehouse)
         stored_etag = etag if is_stored else ""
-        answer = answers.with_fields(answer, fields, etag=stored_etag, gzip=takes_gzip)
+        answer = answers.with_fields(answer, fields, etag=stored_etag, gzip=gzip)
         headers["Vary"] = "Accept-Encoding, X-Iceberg-Access-Delegation"
         if etag:
             etag = delegated.marked(etag, issued)
         if delegated.has_secrets:
             headers["Cache-Control"] = delegation.NOT_STORED
-    elif not takes_gzip:
+    elif not gzip:
         answer = metadata_files.decompress(answer)
     if etag:
         headers["ETag"] = etag
-    if takes_gzip:
+    if gzip:
         headers["Content-Encoding"] = "gzip"
     return HttpResponse(answer, headers=headers)
+
+
+def takes_gzip(meta: Mapping[str, Any]) -> bool:
+    """True if a request, given as a WSGI environment, accepts answers in gzip."""
+    return "gzip" in meta.get("HTTP_ACCEPT_ENCODING", "")
 
 
 def tag_of(etag: str, snapshots: str) -> str:
     """The ETag of an answer with this selection of snapshots."""
     return etag if snapshots == "all" else f'{etag[:-1]}.{snapshots}"'
+
+
+def has_current(header: str, etag: str, snapshots: str) -> bool:
+    """True if an If-None-Match header names the stored ETag ``etag``, or any."""
+    tags = known_tags(header, snapshots)
+    return "*" in tags or etag in tags
 
 
 def known_tags(header: str, snapshots: str) -> list[str]:

@@ -86,9 +86,8 @@ class SetGrant(Operation):
         of_this = Grant.objects.filter(principal=principal, namespace=namespace, table=table)
         present = of_this.select_related("principal", "namespace", "table__namespace").first()
         if present is not None and present.expires_at and present.expires_at <= batch.now:
-            if Grant.objects.filter(pk=present.pk).delete()[
-                0
-            ]:  # not by the periodic task meanwhile
+            deleted, _ = Grant.objects.filter(pk=present.pk).delete()
+            if deleted:  # otherwise the periodic task has deleted and recorded it meanwhile
                 grant_expiry.record(present)
             present = None
         before = NOTHING if present is None else present.privileges

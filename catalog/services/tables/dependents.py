@@ -54,9 +54,10 @@ class Detachment:
 
 @dataclass(frozen=True, kw_only=True)
 class DetachDependents(TableOperation):
-    """End the references to files of a table that principals committed which may not read it any more.
+    """End the references to files of a table whose principals may no longer read it. The result is a Detachment.
 
-    Its files no longer wait for these tables, even if nobody can tell what they need. The result is a Detachment.
+    Clean-up and purge of the table no longer keep files for the tables with these references, even if
+    their manifests cannot be read.
     """
 
     name = "DetachDependents"
