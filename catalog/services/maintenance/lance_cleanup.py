@@ -320,7 +320,9 @@ class _Cleaner:
         branch, table = removal.branch, self._table
         free = set(removal.versions) - held_versions(table).get(branch, set())
         locks.await_commits(table.pk)  # later ones that need files of the table are refused
-        if self._needed.update():
+        self._needed.update()
+        # Also if nothing is new: the removal from another branch may have learned of it.
+        if self._needed:
             free.intersection_update(self._needed.unneeded(branch, free))
         return replace(removal, versions=tuple(sorted(free)))
 

@@ -82,14 +82,13 @@ class NeededFiles:
     def __bool__(self) -> bool:
         return bool(self.files)
 
-    def update(self) -> bool:
-        """Read what dependents need by now; returns whether that is more than before.
+    def update(self) -> None:
+        """Read what dependents need by now.
 
         Nothing may be removed if it raises: ServiceUnavailable while a storage fails, InvalidTableState if a version
         cannot be read, although it may exist, or if there are more than the limits.
         """
         file_references.record_claimed(self._table)
-        before = len(self.files), self.has_others
         dependents = list(file_references.dependents(self._table).select_related("namespace"))
         holders = {row.pk: row for row in dependents if row.format == TableFormat.LANCE}
         self.has_others = len(holders) < len(dependents)
@@ -104,7 +103,6 @@ class NeededFiles:
                 self._report()
             self._read(holders[row.table_id], row)
             self._versions.add(row.pk)
-        return before != (len(self.files), self.has_others)
 
     def needs(self, path: str) -> bool:
         """True if dependents need a file, or a directory above it."""
