@@ -321,8 +321,7 @@ class _Cleaner:
         free = set(removal.versions) - held_versions(table).get(branch, set())
         locks.await_commits(table.pk)  # later ones that need files of the table are refused
         self._needed.update()
-        # Also if nothing is new: the removal from another branch may have learned of it.
-        if self._needed:
+        if self._needed:  # the removal from another branch may have learned of it
             free.intersection_update(self._needed.unneeded(branch, free))
         return replace(removal, versions=tuple(sorted(free)))
 
