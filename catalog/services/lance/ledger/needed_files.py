@@ -105,12 +105,12 @@ class NeededFiles:
             self._versions.add(row.pk)
 
     def needs(self, path: str) -> bool:
-        """True if dependents need a file, or a directory above it."""
-        return (
-            self.has_others
-            or path in self.files
-            or any(parent in self.files for parent in locations.parents(path))
-        )
+        """True if dependents need a file, or may need it, as Iceberg tables do."""
+        return self.has_others or self.has(path)
+
+    def has(self, path: str) -> bool:
+        """True if Lance tables need a file, or a directory above it."""
+        return path in self.files or any(parent in self.files for parent in locations.parents(path))
 
     def unneeded(self, branch: str, versions: Collection[int]) -> list[int]:
         """The versions of a branch without files that dependents need. Raises ServiceUnavailable."""
