@@ -23,7 +23,7 @@ from catalog.formats.lance.manifest import Contents
 from catalog.models import Job, JobStatus, Table, TableFormat, TableVersion
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_references import RETIRED
 from catalog.storage import locations
 
@@ -88,7 +88,7 @@ class NeededFiles:
         Nothing may be removed if it raises: ServiceUnavailable while a storage fails, InvalidTableState if a version
         cannot be read, although it may exist, or if there are more than the limits.
         """
-        file_references.record_claimed(self._table)
+        recorded_references.record_claimed(self._table)
         dependents = list(file_references.dependents(self._table).select_related("namespace"))
         holders = {row.pk: row for row in dependents if row.format == TableFormat.LANCE}
         self.has_others = len(holders) < len(dependents)
