@@ -200,3 +200,26 @@ def test_a_client_writes_its_clone_during_a_clean_up_of_the_source(source, monke
     assert read() == [2, 8]
     lance_data.insert(actor=SYSTEM, table=CLONE, data=ids(9).to_reader())
     assert read() == [2, 8, 9]
+
+
+def test_a_clone_of_another_branch_that_was_committed_before_the_first_removal_keeps_its_files(
+    source, monkeypatch
+):
+    """The removal from the first branch learns of the clone, whose files the second removal must spare."""
+    lance_branches.create_branch(actor=SYSTEM, table=SOURCE, name="dev")
+    for number in (5, 6, 7):
+        overwrite(number, branch="dev")
+    lance_versions.settle_pending()
+    remove = lance_cleanup._Cleaner._remove
+    branches: list[str] = []
+
+    def remove_later(self: Any, removal: Any) -> None:
+        if not branches:
+            make_clone(2)
+        branches.append(removal.branch)
+        remove(self, removal)
+
+    monkeypatch.setattr(lance_cleanup._Cleaner, "_remove", remove_later)
+    assert run("clean_up").status == JobStatus.SUCCEEDED
+    assert branches == ["dev", ""]
+    assert read() == [2]

@@ -15,7 +15,7 @@ from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.tables.table_operations import DropTable
 from tests.factories import files, make_iceberg_table, make_table
 from tests.security.foreign import COMMIT, World, snapshot, updates
@@ -150,5 +150,5 @@ def test_many_directories_are_recorded_as_their_parent(world, lake, is_older):
     assert (directory.path, directory.is_prefix) == (f"{lake}/x", True)
     if is_older:
         TableRow.objects.filter(pk=row.pk).update(created_at=F("created_at") - timedelta(hours=1))
-    file_references.record_claimed(row)
+    recorded_references.record_claimed(row)
     assert file_references.dependents(row).exists() != is_older

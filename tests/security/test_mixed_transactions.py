@@ -13,7 +13,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.lance.ledger.registration_operations import DeclareTable
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.tables.table_operations import DeregisterTable
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, unchanged
@@ -102,5 +102,5 @@ def test_a_lance_table_at_files_that_the_transaction_refers_to_keeps_them(
     both([update], DeclareTable(table=LANCE, location=str(directory)))
     table = Table.objects.get(name="lance")
     assert FreeDirectory.objects.get().path == str(directory)
-    file_references.record_claimed(table)
+    recorded_references.record_claimed(table)
     assert file_references.count_dependents(table) == 1

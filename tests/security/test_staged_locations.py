@@ -35,6 +35,8 @@ from catalog.services.maintenance import job_runner
 from catalog.services.recovery import remaining_files
 from catalog.services.storage import credentials, profiles
 from catalog.services.storage.client_sessions import staged_locations
+from catalog.services.storage.file_owners import Belonging
+from catalog.services.storage.table_files import TableFiles
 from tasks import maintenance
 from tests import vending
 from tests.api.client import Lance
@@ -363,3 +365,38 @@ def test_files_that_were_written_with_late_credentials_keep_the_location_taken(
     assert review(table, timedelta(hours=9))
     lake.store.client().delete_object(**late)
     assert not review(table, timedelta(hours=9))
+
+
+def register_from(lake: Lake, directory: str) -> Table:
+    """Another principal registers a table with a location elsewhere, from a file in a directory of no table."""
+    table = Table.objects.get(name="i")
+    bucket, _, prefix = lake.base.removeprefix("s3://").partition("/")
+    client = lake.store.client()
+    key = table.iceberg_metadata.metadata_location.removeprefix(f"s3://{bucket}/")
+    content = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+    moved = content.replace(table.location.encode(), f"{lake.base}/other".encode())
+    client.put_object(Bucket=bucket, Key=f"{prefix}/{directory}/v1.metadata.json", Body=moved)
+    body = {"name": "legacy", "metadata-location": f"{lake.base}/{directory}/v1.metadata.json"}
+    answer = Iceberg(lake.bob).call("POST", "namespaces/ns/register", body)
+    assert answer.status_code == 200, answer.content
+    return Table.objects.get(name="legacy")
+
+
+def test_a_registered_table_gets_no_directory_around_the_location(lake: Lake):
+    """A metadata file lies above it that no table has; otherwise the staged files would be the registered table's."""
+    location = f"{lake.base}/dir/orders"
+    assert lake.stage(location).status_code == 200
+    legacy = register_from(lake, "dir")
+    assert not IcebergPath.objects.filter(table=legacy).exists()
+    staged_file = f"{location}/data/1.parquet"
+    assert TableFiles(legacy).classify([staged_file])[staged_file].belonging is Belonging.OUTSIDE
+    metadata = {"name": "t", "schema": ICEBERG_SCHEMA, "location": location}
+    created = Iceberg(lake.ann).call("POST", "namespaces/ns/tables", metadata)
+    assert created.status_code == 200, created.content
+
+
+def test_a_registered_table_gets_its_directory_when_the_reservation_has_ended(lake: Lake):
+    assert lake.stage(f"{lake.base}/dir/orders").status_code == 200
+    expire()
+    legacy = register_from(lake, "dir")
+    assert IcebergPath.objects.filter(table=legacy, path=f"{lake.base}/dir").exists()

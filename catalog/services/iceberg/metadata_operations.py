@@ -19,7 +19,12 @@ from catalog.services.engine.prepared.new_rows import new_row
 from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
-from catalog.services.storage import file_references, iceberg_paths, object_placement
+from catalog.services.storage import (
+    file_references,
+    iceberg_paths,
+    object_placement,
+    recorded_references,
+)
 from catalog.services.storage.file_owners import References
 from catalog.services.tables import trash
 from catalog.services.tables.cleanup_operations import ranges
@@ -147,7 +152,7 @@ class RegisterFromMetadata(CreateFromMetadata):
         row = super().apply(batch)
         batch.flush()
         iceberg_paths.enter_unheld(batch.actor, row, self.file.path.rpartition("/")[0])
-        file_references.record_successor(row)
+        recorded_references.record_successor(row)
         return row
 
 

@@ -59,7 +59,7 @@ def require_read(table: Table, renew: Renew) -> None:
             f"Snapshots that may refer to files of '{table}' are still being read, so no files are"
             " removed yet"
         )
-    file_references.record_claimed(table)
+    recorded_references.record_claimed(table)
 
 
 def read_unread(renew: Renew = lambda: None) -> int:

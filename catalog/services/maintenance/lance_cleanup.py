@@ -29,30 +29,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lance.dataset import LanceDataset
-
-from catalog.errors import InvalidTableState, ServiceUnavailable
-from catalog.formats.lance import naming as lance_naming
+from catalog.errors import InvalidTableState
 from catalog.models import Job, JobEvent, Table, TableVersion
 from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
-from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.needed_files import NeededFiles
 from catalog.services.lance.refs import ref_files
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
-from catalog.services.maintenance.removals import spark_removal
+from catalog.services.maintenance.removals import lance_files, spark_removal
+from catalog.services.maintenance.removals.lance_files import (
+    explain,
+    newest_versions,
+    not_settled,
+    open_branch,
+    version_of,
+    versions_in_storage,
+)
 from catalog.services.maintenance.removals.spark_removal import Removed, SparkRemoval
 from catalog.services.storage import file_references
 from catalog.services.storage.file_references import RETIRED
 from catalog.services.tables import cleanup_operations
-from catalog.storage import locations, stores
+from catalog.storage import stores
 
-_MAX_FILES = 10_000_000
 Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
 
@@ -72,52 +75,9 @@ def find_misplaced_manifest(table: Table) -> str:
     """
     rows = TableVersion.objects.visible().filter(table=table)
     for row in rows.only("branch", "version", "manifest_path").iterator():
-        if _version_of(table, row.branch, row.manifest_path) != row.version:
+        if version_of(table, row.branch, row.manifest_path) != row.version:
             return str(row)
     return ""
-
-
-def open_branch(table: Table, branch: str) -> LanceDataset:
-    """Open the newest version of a branch as a dataset that may be used to remove files.
-
-    Raises ServiceUnavailable while the manifest of a newest version, which was committed a moment
-    ago, does not have its final name.
-    """
-    newest = newest_versions(table, branch)
-    try:
-        dataset: LanceDataset = LanceDataset(
-            table.location,
-            newest[""],
-            **lance_datasets.store_access(table.location, table.identifier),
-        )
-        return dataset.checkout_version((branch, newest[branch])) if branch else dataset
-    except ValueError as error:  # Lance raises no narrower class for a missing version
-        if "was not found" not in str(error):
-            raise
-        raise _not_settled() from error
-
-
-def newest_versions(table: Table, branch: str) -> dict[str, int]:
-    """The newest versions of main, under the empty name, and of a branch."""
-    return {
-        name: TableVersion.objects.visible()
-        .on(name)
-        .filter(table=table)
-        .order_by("-version")
-        .values_list("version", flat=True)[0]
-        for name in {"", branch}
-    }
-
-
-def versions_in_storage(table: Table, branch: str) -> set[int]:
-    """Versions whose manifests have their final names."""
-    names = (
-        lance_naming.parse_manifest_name(file.name)
-        for file in stores.store_of(table.location).list_files(
-            table.location, lance_naming.versions_directory(branch)
-        )
-    )
-    return {name.version for name in names if name is not None}
 
 
 @dataclass(slots=True)
@@ -163,7 +123,7 @@ class _Cleaner:
             self._restore(branch, retired)
         before = count_versions(self._table, self._policy).figures()
         if not lance_versions.settle(self._table):
-            raise _not_settled()
+            raise not_settled()
         misplaced = find_misplaced_manifest(self._table)
         if misplaced:
             note = (
@@ -241,7 +201,7 @@ class _Cleaner:
         requested = sorted(old & in_storage)
         if self._needed:
             requested = self._unneeded(branch, requested)
-        removed, files, size = explain(table, branch, requested)
+        removed, files = explain(table, branch, requested, self._needed)
         if not removed and not missing:
             return None
         return _Removal(
@@ -249,8 +209,8 @@ class _Cleaner:
             tuple(removed),
             tuple(sorted((set(removed) & visible) | missing)),
             tuple(sorted(missing)),
-            files,
-            size,
+            len(files),
+            sum(size for _, _, size in files),
         )
 
     def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
@@ -287,7 +247,7 @@ class _Cleaner:
             if not lance_versions.settle(self._table) or find_misplaced_manifest(self._table):
                 # A version that was committed after step 1 may need these files, and Lance does not
                 # see it.
-                raise _not_settled()
+                raise not_settled()
             fault = ref_files.find_fault(self._table.location)
             if fault:
                 raise InvalidTableState(f"Nothing was removed: {fault}")
@@ -320,7 +280,8 @@ class _Cleaner:
         branch, table = removal.branch, self._table
         free = set(removal.versions) - held_versions(table).get(branch, set())
         locks.await_commits(table.pk)  # later ones that need files of the table are refused
-        if self._needed.update():
+        self._needed.update()
+        if self._needed:  # the removal from another branch may have learned of it
             free.intersection_update(self._needed.unneeded(branch, free))
         return replace(removal, versions=tuple(sorted(free)))
 
@@ -328,6 +289,8 @@ class _Cleaner:
         """Remove the files that only retired versions refer to, by Lance or by Spark executors."""
         if not removal.versions:
             return Removed(0, 0, 0)
+        if self._needed:
+            return self._remove_listed(removal)
         if self._on_spark is not None:
             newest = newest_versions(self._table, removal.branch)
             return self._on_spark.remove_versions(removal.branch, removal.versions, newest)
@@ -340,6 +303,13 @@ class _Cleaner:
             for kind in ("data", "transaction", "index", "deletion")
         )
         return Removed(stats.old_versions, files, stats.bytes_removed, stats.failed_deletes)
+
+    def _remove_listed(self, removal: _Removal) -> Removed:
+        """The same where other tables need files: Lance does not know which."""
+        _, files = explain(self._table, removal.branch, removal.versions, self._needed)
+        if self._on_spark is not None:
+            return self._on_spark.remove_listed(files)
+        return lance_files.remove(self._table, files, partial(jobs.renew_or_stop, self._job))
 
     def _restorable(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
         """Retired versions that were tagged, or became the parent of a branch, meanwhile."""
@@ -358,42 +328,3 @@ class _Cleaner:
                 table=table, branch=branch, kept_versions=restored, facts={"job": self._job.pk}
             )
             commit([record], actor=removed_files.witness(self._job))
-
-
-def explain(table: Table, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
-    """The versions that Lance would remove, with the number of files and bytes."""
-    if not requested:
-        return [], 0, 0
-    with no_panic():
-        explanation = open_branch(table, branch).explain_cleanup_old_versions(
-            versions=requested,
-            error_if_tagged_old_versions=False,
-            include_files=True,
-            max_files=_MAX_FILES,
-        )
-    removed = [
-        version
-        for file in explanation.candidate_files
-        if file.kind == "manifest"
-        and (version := _version_of(table, branch, file.path)) is not None
-    ]
-    return (
-        sorted(set(removed) & set(requested)),
-        len(explanation.candidate_files),
-        explanation.stats.bytes_removed,
-    )
-
-
-def _version_of(table: Table, branch: str, path: str) -> int | None:
-    """The version whose manifest has this path; None unless it is a final name on this branch."""
-    directory = locations.store_path(table.location, f"{lance_naming.versions_directory(branch)}/")
-    if not path.startswith(directory):
-        return None
-    parsed = lance_naming.parse_manifest_name(path[len(directory) :])
-    return None if parsed is None else parsed.version
-
-
-def _not_settled() -> ServiceUnavailable:
-    return ServiceUnavailable(
-        "A manifest does not have its final name yet, so no files can be removed; retry later"
-    )

@@ -37,7 +37,7 @@ from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import ref_files
 from catalog.services.maintenance import lance_cleanup, lance_retention
 from catalog.services.maintenance.lance_compaction import policy_values
-from catalog.services.maintenance.removals import spark_removal
+from catalog.services.maintenance.removals import lance_files, spark_removal
 from catalog.services.maintenance.removals.spark_removal import File
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
@@ -194,14 +194,14 @@ def _reason_to_skip(table: Table) -> str:
     for branch in lance_retention.pages(lance_branches.list_branches, table.identifier):
         parent = branch.parent
         if parent not in in_storage:
-            in_storage[parent] = lance_cleanup.versions_in_storage(table, parent)
+            in_storage[parent] = lance_files.versions_in_storage(table, parent)
         if branch.parent_version not in in_storage[parent]:
             return (
                 f"version {branch.parent_version}, from which branch '{branch.name}' was created, is"
                 " missing"
             )
     for name in _unknown_branches(table):
-        if lance_cleanup.versions_in_storage(table, name):
+        if lance_files.versions_in_storage(table, name):
             return f"branch '{name}' is not in the catalog"
     return ""
 
@@ -216,7 +216,7 @@ def _unknown_branches(table: Table) -> list[str]:
 def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
     """Files of a branch that no version refers to, of any age."""
     with no_panic():
-        explanation = lance_cleanup.open_branch(table, branch).explain_cleanup_old_versions(
+        explanation = lance_files.open_branch(table, branch).explain_cleanup_old_versions(
             older_than=_ANY_AGE,
             delete_unverified=True,
             error_if_tagged_old_versions=False,

@@ -128,7 +128,7 @@ def record_references(
         )
         pk, recorded = cursor.fetchone()
         if recorded is not None and len(recorded) > _MAX_DIRECTORIES:
-            FileReference.objects.filter(pk=pk).update(directories=_enclosing(recorded))
+            FileReference.objects.filter(pk=pk).update(directories=enclosing(recorded))
 
 
 def record_dependence(
@@ -148,7 +148,7 @@ def record_dependence(
                 table_id=table_id,
                 source_id=source,
                 principal=actor.name,
-                directories=_enclosing(directories) if is_as_committed else [],
+                directories=enclosing(directories) if is_as_committed else [],
             )
             for source, directories in sorted(_by_source(table_id, foreign).items())
         ],
@@ -195,7 +195,7 @@ def valid_sources(principals: Mapping[int, str]) -> set[int]:
     return valid
 
 
-def _enclosing(directories: Collection[str]) -> list[str]:
+def enclosing(directories: Collection[str]) -> list[str]:
     """Directories that contain all of these: at most ``_MAX_DIRECTORIES``, none inside another one."""
     paths = set(directories)
     while len(paths) > _MAX_DIRECTORIES:
@@ -206,7 +206,7 @@ def _enclosing(directories: Collection[str]) -> list[str]:
 
 
 def record_free(*, actor: Principal, table_id: int, directories: Collection[str]) -> None:
-    """Record that a table refers to files in directories of no table (``record_claimed``)."""
+    """Record that a table refers to files in directories of no table (``recorded_references.record_claimed``)."""
     paths, prefixes = set(directories), set[str]()
     while len(paths) + len(prefixes) > _MAX_DIRECTORIES:
         above = {path: locations.parents(path) for path in paths | prefixes}
@@ -241,67 +241,6 @@ def _record_unread(
     )
 
 
-def record_claimed(table: Table) -> None:
-    """Record the references to files of a table that belonged to no table when they were committed.
-
-    Call it before files of the table are removed. Files that lay in the warehouse or in an object
-    store could not be read then, so they count only if the principal that committed the reference
-    may read the table.
-    """
-    record_successor(table)
-    matches, above = Q(), set[str]()
-    for directory in (table.location, *table.paths.values_list("path", flat=True)):
-        matches |= Q(path=directory) | Q(path__startswith=directory + "/")
-        above.update(locations.parents(directory))
-    claimed_at = was_free_before([table.pk]).get(table.pk)
-    if claimed_at is not None:
-        matches |= Q(is_prefix=True, path__in=above, created_at__lt=claimed_at)
-    warehouse = locations.allowed_roots()[0]
-    rows = FreeDirectory.objects.exclude(table=table).filter(matches)
-    by_principal: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for holder, path, name in rows.values_list("table", "path", "principal"):
-        by_principal[name].append((holder, path))
-    for name, directories in by_principal.items():
-        committer = access.committer(name, counts_inactive=True)
-        may_read = committer is not None and bool(access.readable_tables(committer, [table.pk]))
-        by_holder: dict[int, set[str]] = defaultdict(set)
-        for holder, path in directories:
-            if may_read or _was_readable(path, warehouse):
-                by_holder[holder].add(path)
-        FileReference.objects.bulk_create(
-            [
-                FileReference(
-                    table_id=pk, source=table, principal=name, directories=_enclosing(paths)
-                )
-                for pk, paths in sorted(by_holder.items())
-            ],
-            ignore_conflicts=True,
-        )
-
-
-def record_successor(table: Table) -> None:
-    """Record the references to former tables at the location of a table: it has their files now.
-
-    They open files only while their principals may read this table. Call it before files of the table are
-    removed. One statement.
-    """
-    former = not_purged(Table.objects.filter(location=table.location, state=TableState.DROPPED))
-    rows = FileReference.objects.filter(source__in=former.exclude(pk=table.pk))
-    newest = rows.exclude(table=table).order_by("table", "-source").distinct("table")
-    FileReference.objects.bulk_create(
-        [
-            FileReference(
-                table_id=row.table_id,
-                source=table,
-                principal=row.principal,
-                directories=row.directories,
-            )
-            for row in newest
-        ],
-        ignore_conflicts=True,
-    )
-
-
 def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
     """For tables with directories in the other allowed roots, the time before which these directories may have been free.
 
@@ -318,11 +257,11 @@ def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
         for pk, location, claimed_at, directories in rows.values_list(
             "pk", "location", "claimed_at", "directories"
         )
-        if any(_was_readable(path, warehouse) for path in (location, *directories))
+        if any(was_readable(path, warehouse) for path in (location, *directories))
     }
 
 
-def _was_readable(path: str, warehouse: str) -> bool:
+def was_readable(path: str, warehouse: str) -> bool:
     """True if files of a directory could be read while no table had it."""
     return not locations.is_object(path) and not locations.is_below_any(path, [warehouse])
 

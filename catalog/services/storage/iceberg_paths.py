@@ -28,6 +28,7 @@ from catalog.models import (
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.storage import namespace_locations, object_placement
+from catalog.services.storage.client_sessions import staged_locations
 from catalog.storage import locations, stores
 
 
@@ -105,10 +106,12 @@ def enter_unheld(actor: Principal, table: Table, directory: str) -> None:
     """Enter the directory from which a table was registered, if this table alone may use it.
 
     Nothing is entered for a directory of another table, for one that contains namespaces (a root, or
-    the location of a namespace), and for one in the location of a namespace in which the actor may not
-    create tables.
+    the location of a namespace), for one in the location of a namespace in which the actor may not
+    create tables, and for one that meets a location that is reserved for another principal.
     """
     if _holds_namespaces(directory) or not namespace_locations.may_use(actor, directory):
+        return
+    if locations.is_object(directory) and not staged_locations.is_free(actor, directory):
         return
     above = [directory, *locations.parents(directory)]
     if table.location in above or _of_others(table.pk).filter(path__in=above).exists():

@@ -1,13 +1,14 @@
 """Checks whether references of a table to files outside its directories have been committed before."""
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from catalog import access
 from catalog.errors import ForeignFile
-from catalog.models import FileReference, FreeDirectory, Table, TableState
+from catalog.models import FileReference, FreeDirectory, IcebergPath, Table, TableState
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Holder, References
 from catalog.services.storage.table_claims import claims_of, winners
@@ -94,9 +95,99 @@ def record_implied(table_id: int, references: References) -> None:
     is_claimed = FreeDirectory.objects.filter(table_id=table_id).exists()
     for source in Table.objects.filter(pk__in=references.sources):
         if is_claimed:
-            file_references.record_claimed(source)
+            record_claimed(source)
         else:
-            file_references.record_successor(source)
+            record_successor(source)
+
+
+def record_claimed(table: Table) -> None:
+    """Record the references to files of a table that belonged to no table when they were committed.
+
+    Call it before files of the table are removed. Files that lay in the warehouse or in an object
+    store could not be read then, so they count only if the principal that committed the reference
+    may read the table.
+    """
+    record_successor(table)
+    matches, above = Q(), set[str]()
+    for directory in (table.location, *table.paths.values_list("path", flat=True)):
+        matches |= Q(path=directory) | Q(path__startswith=directory + "/")
+        above.update(locations.parents(directory))
+    claimed_at = file_references.was_free_before([table.pk]).get(table.pk)
+    if claimed_at is not None:
+        matches |= Q(is_prefix=True, path__in=above, created_at__lt=claimed_at)
+    warehouse = locations.allowed_roots()[0]
+    rows = FreeDirectory.objects.exclude(table=table).filter(matches)
+    by_principal: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for holder, path, name in rows.values_list("table", "path", "principal"):
+        by_principal[name].append((holder, path))
+    for name, directories in by_principal.items():
+        committer = access.committer(name, counts_inactive=True)
+        may_read = committer is not None and bool(access.readable_tables(committer, [table.pk]))
+        by_holder: dict[int, set[str]] = defaultdict(set)
+        for holder, path in directories:
+            if may_read or file_references.was_readable(path, warehouse):
+                by_holder[holder].add(path)
+        FileReference.objects.bulk_create(
+            [
+                FileReference(
+                    table_id=pk,
+                    source=table,
+                    principal=name,
+                    directories=file_references.enclosing(paths),
+                )
+                for pk, paths in sorted(by_holder.items())
+            ],
+            ignore_conflicts=True,
+        )
+
+
+def record_successor(table: Table) -> None:
+    """Record the references to former tables in directories of a table: it has their files now.
+
+    They open files only while their principals may read this table. Call it before files of the table are removed.
+    Two statements.
+    """
+    directories = [table.location, *table.paths.values_list("path", flat=True)]
+    rows = FileReference.objects.filter(source__in=former_tables(table, directories))
+    newest: dict[int, FileReference] = {}
+    for row in rows.exclude(table=table).select_related("source").order_by("-source"):
+        if row.source.location == table.location or _meets(row.directories, directories):
+            newest.setdefault(row.table_id, row)
+    FileReference.objects.bulk_create(
+        [
+            FileReference(
+                table_id=row.table_id,
+                source=table,
+                principal=row.principal,
+                directories=row.directories,
+            )
+            for row in newest.values()
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def former_tables(table: Table, directories: Collection[str]) -> QuerySet[Table]:
+    """The dropped tables that had one of the directories of a table and were not purged.
+
+    Only principals that may manage them get such directories. So strangers cannot prevent removals from the table.
+    """
+    held = IcebergPath.objects.filter(path__in=directories).values("table")
+    at = Q(location__in=directories) | Q(pk__in=held)
+    return file_references.not_purged(
+        Table.objects.filter(at, state=TableState.DROPPED).exclude(pk=table.pk)
+    )
+
+
+def _meets(directories: Collection[str] | None, own: Collection[str]) -> bool:
+    """True if the directories of a reference, of which there may be none, may contain files in directories of a table."""
+    if not directories:
+        return True
+    return any(
+        locations.is_below_any(directory, own) or locations.is_below_any(path, [directory])
+        for directory in directories
+        for path in own
+    )
 
 
 def end_lapsed(source: Table) -> list[Table]:
@@ -106,24 +197,34 @@ def end_lapsed(source: Table) -> list[Table]:
     the location are deleted as well, and those to directories of the table that belonged to no table: they
     would be recorded again. Nobody can read the files through these references.
     """
+    directories = [source.location, *source.paths.values_list("path", flat=True)]
     former = Table.objects.filter(location=source.location, state=TableState.DROPPED)
     rows = FileReference.objects.filter(Q(source=source) | Q(source__in=former))
     inside = Q()
-    for directory in (source.location, *source.paths.values_list("path", flat=True)):
+    for directory in directories:
         inside |= Q(path=directory) | Q(path__startswith=directory + "/")
     free = FreeDirectory.objects.filter(inside)
+    # Tables that had only a path of it: their principals may still read their other files.
+    others_former = former_tables(source, directories).exclude(location=source.location)
     others = [references.exclude(table=source) for references in (rows, free)]
-    names = {
-        name for references in others for name in references.values_list("principal", flat=True)
-    }
-    lapsed = {name for name in names if not _may_read(name, source)}
-    tables: set[int] = set()
-    for references in others:
-        # A commit that has changed the principal meanwhile keeps its reference.
-        ended = references.filter(principal__in=lapsed)
-        tables.update(ended.values_list("table", flat=True))
-        ended.delete()
+    tables = {pk for references in others for pk in _end(references, [source])}
+    for table in others_former:
+        references = FileReference.objects.filter(source=table).exclude(table=source)
+        tables |= _end(references, [source, table])
     return list(Table.objects.filter(pk__in=tables).select_related("namespace").order_by("pk"))
+
+
+def _end(
+    references: QuerySet[FileReference] | QuerySet[FreeDirectory], sources: Sequence[Table]
+) -> set[int]:
+    """Delete references whose principals may read none of the sources; returns the tables that had some."""
+    names = set(references.values_list("principal", flat=True))
+    lapsed = {name for name in names if not any(_may_read(name, source) for source in sources)}
+    # A commit that has changed the principal meanwhile keeps its reference.
+    ended = references.filter(principal__in=lapsed)
+    tables = set(ended.values_list("table", flat=True))
+    ended.delete()
+    return tables
 
 
 def _may_read(name: str, source: Table) -> bool:

@@ -16,7 +16,7 @@ from catalog.models import (
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege, closure
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from tests.api.client import Lance
 from tests.api.conftest import warehouse
 from tests.api.management.client import Management
@@ -150,10 +150,10 @@ def test_references_do_not_come_back(source, owner, clone):
     FreeDirectory.objects.create(
         table=clone, path=f"{source.location}/data", is_prefix=False, principal="reader"
     )
-    file_references.record_claimed(source)
+    recorded_references.record_claimed(source)
     revoke()
     assert owner.post(DETACH, {}) == {"detached": 1, "remaining": 0}
-    file_references.record_claimed(source)
+    recorded_references.record_claimed(source)
     assert not file_references.dependents(source).exists()
     assert not FileReference.objects.filter(table=clone).exists()
     assert not FreeDirectory.objects.filter(table=clone).exists()

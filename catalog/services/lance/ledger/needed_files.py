@@ -23,7 +23,7 @@ from catalog.formats.lance.manifest import Contents
 from catalog.models import Job, JobStatus, Table, TableFormat, TableVersion
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_references import RETIRED
 from catalog.storage import locations
 
@@ -82,14 +82,13 @@ class NeededFiles:
     def __bool__(self) -> bool:
         return bool(self.files)
 
-    def update(self) -> bool:
-        """Read what dependents need by now; returns whether that is more than before.
+    def update(self) -> None:
+        """Read what dependents need by now.
 
         Nothing may be removed if it raises: ServiceUnavailable while a storage fails, InvalidTableState if a version
         cannot be read, although it may exist, or if there are more than the limits.
         """
-        file_references.record_claimed(self._table)
-        before = len(self.files), self.has_others
+        recorded_references.record_claimed(self._table)
         dependents = list(file_references.dependents(self._table).select_related("namespace"))
         holders = {row.pk: row for row in dependents if row.format == TableFormat.LANCE}
         self.has_others = len(holders) < len(dependents)
@@ -104,15 +103,14 @@ class NeededFiles:
                 self._report()
             self._read(holders[row.table_id], row)
             self._versions.add(row.pk)
-        return before != (len(self.files), self.has_others)
 
     def needs(self, path: str) -> bool:
-        """True if dependents need a file, or a directory above it."""
-        return (
-            self.has_others
-            or path in self.files
-            or any(parent in self.files for parent in locations.parents(path))
-        )
+        """True if dependents need a file, or may need it, as Iceberg tables do."""
+        return self.has_others or self.has(path)
+
+    def has(self, path: str) -> bool:
+        """True if Lance tables need a file, or a directory above it."""
+        return path in self.files or any(parent in self.files for parent in locations.parents(path))
 
     def unneeded(self, branch: str, versions: Collection[int]) -> list[int]:
         """The versions of a branch without files that dependents need. Raises ServiceUnavailable."""

@@ -8,7 +8,8 @@ from django.db.models import Count, Sum
 from catalog.errors import CatalogError
 from catalog.models import Table, TableVersion
 from catalog.services.lance.ledger.needed_files import OF_REQUESTS, NeededFiles
-from catalog.services.maintenance.lance_cleanup import Versions, explain, versions_in_storage
+from catalog.services.maintenance.lance_cleanup import Versions
+from catalog.services.maintenance.removals.lance_files import explain, versions_in_storage
 
 log = logging.getLogger(__name__)
 _MAX_PLANNED, _MAX_PLANNED_BYTES = 1000, 32 * 1024 * 1024
@@ -57,6 +58,6 @@ def _count_removable(table: Table, old: Versions) -> Removable:
         requested = sorted(set(versions) & versions_in_storage(table, branch))
         if needed:
             requested = needed.unneeded(branch, requested)
-        _, more, more_bytes = explain(table, branch, requested)
-        files, size = files + more, size + more_bytes
+        _, more = explain(table, branch, requested, needed)
+        files, size = files + len(more), size + sum(bytes_ for _, _, bytes_ in more)
     return Removable(files, size)

@@ -19,7 +19,7 @@ from catalog.storage import lance_options, locations
 
 SCRIPT = "lance_remove"
 _FILES_AT_ONCE = 100_000  # in one request to the driver
-_MANIFEST = "manifest"
+MANIFEST = "manifest"
 File = tuple[str, str, int]
 """Path relative to the table, kind, and size."""
 
@@ -71,8 +71,14 @@ class SparkRemoval:
         )
         return Removed(self.versions - manifests, self.files - files, self.bytes - size)
 
-    def remove_files(self, files: Sequence[File], written_before: float) -> None:
-        """Remove these files, and record their paths, except those that were written since."""
+    def remove_listed(self, files: Sequence[File]) -> Removed:
+        """Remove these files, and record their paths."""
+        before, size, manifests = self.files, self.bytes, self.versions
+        self.remove_files(files, None)
+        return Removed(self.versions - manifests, self.files - before, self.bytes - size)
+
+    def remove_files(self, files: Sequence[File], written_before: float | None) -> None:
+        """Remove these files, and record their paths, except those that were written since a moment."""
         for begin in range(0, len(files), _FILES_AT_ONCE):
             page = files[begin : begin + _FILES_AT_ONCE]
             self._run({"files": page, "written_before": written_before}, is_recorded=True)
@@ -90,7 +96,7 @@ class SparkRemoval:
                 removed_files.record(self.job, [f"{location}/{path}" for path, _, _ in files])
             self.files += len(files)
             self.bytes += sum(size for _, _, size in files)
-            self.versions += sum(kind == _MANIFEST for _, kind, _ in files)
+            self.versions += sum(kind == MANIFEST for _, kind, _ in files)
 
         location = self.table.location
         options = lance_options.storage_options(location)

@@ -94,15 +94,25 @@ def reserved_for_others(actor: Principal) -> QuerySet[StagedLocation]:
     return rows.exclude(principal=actor.name)
 
 
+def is_free(actor: Principal, directory: str) -> bool:
+    """True if no location at, inside or around a directory is reserved for another principal."""
+    return not reserved_for_others(actor).filter(_meeting(directory)).exists()
+
+
+def _meeting(location: str, *, with_inside: bool = True) -> Q:
+    meeting = Q(location__in=[location, *locations.parents(location)])
+    return meeting | Q(location__startswith=location + "/") if with_inside else meeting
+
+
 def require_free(actor: Principal, location: str, *, is_namespace: bool = False) -> None:
     """Raise LocationTaken for a location at, inside or around one that is reserved for another principal.
 
     An administrator may set the location of a namespace around it. No table of the namespace gets it by that.
     """
-    meeting = Q(location__in=[location, *locations.parents(location)])
-    if not (is_namespace and actor.holds_everywhere(Privilege.MANAGE)):
-        meeting |= Q(location__startswith=location + "/")
-    row = reserved_for_others(actor).filter(meeting).order_by("-until").first()
+    rows = _meeting(
+        location, with_inside=not (is_namespace and actor.holds_everywhere(Privilege.MANAGE))
+    )
+    row = reserved_for_others(actor).filter(rows).order_by("-until").first()
     if row is not None:
         may_name = actor.holds_everywhere(Privilege.MANAGE)
         name = f"Principal '{row.principal}'" if may_name else "Another principal"

@@ -44,6 +44,7 @@ from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import job_runner, lance_cleanup, lance_retention
+from catalog.services.maintenance.removals import lance_files
 from catalog.services.tables import cleanup_operations, job_operations
 from catalog.storage import locations, stores
 from tests.api.client import encoded_schema
@@ -125,7 +126,7 @@ def in_ledger(branch: str = "") -> list[int]:
 
 def in_storage(branch: str = "") -> list[int]:
     row = Table.objects.get(name="t", state="live")
-    return sorted(lance_cleanup.versions_in_storage(row, branch))
+    return sorted(lance_files.versions_in_storage(row, branch))
 
 
 def manifest_of(version: int) -> str:
@@ -342,8 +343,10 @@ def test_a_version_tagged_during_a_failed_attempt_is_restored(monkeypatch, kille
         )
 
     with monkeypatch.context() as patched:
-        patched.setattr(lance_cleanup, "LanceDataset", tag_and_fail)
-        patched.setattr(lance_cleanup, "explain", lambda *_: ([1, 2, 3, 4], 12, 0))
+        patched.setattr(lance_files, "LanceDataset", tag_and_fail)
+        patched.setattr(
+            lance_cleanup, "explain", lambda *_: ([1, 2, 3, 4], [("f", "data", 0)] * 12)
+        )
         with pytest.raises(Killed if killed else ServiceUnavailable):
             clean_up()
     assert in_ledger() == ([5, 6] if killed else [3, 5, 6])

@@ -9,7 +9,7 @@ from django.utils import timezone
 from catalog.access import SYSTEM
 from catalog.errors import ForeignFile
 from catalog.models import FileReference, FreeDirectory, IcebergPath, Table, TableFormat
-from catalog.services.storage import file_references, table_files
+from catalog.services.storage import file_references, recorded_references, table_files
 from catalog.services.storage.file_owners import Belonging
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations
@@ -148,7 +148,7 @@ def test_unclaimed_directories_are_recorded_for_readers_of_the_later_table():
     assert (references.sources, references.free) == (frozenset(), {f"{ROOT}/free"})
     file_references.record(actor=SYSTEM, table_id=a.pk, references=references)
     later = table_at("later", f"{ROOT}/free")
-    file_references.record_claimed(later)
+    recorded_references.record_claimed(later)
     assert list(FileReference.objects.values_list("table", "source")) == [(a.pk, later.pk)]
 
 
@@ -160,7 +160,7 @@ def test_unclaimed_files_could_not_be_read_before():
     )
     later = table_at("later", f"{ROOT}/free")
     Table.objects.filter(pk=later.pk).update(created_at=timezone.now() + timedelta(hours=1))
-    file_references.record_claimed(later)
+    recorded_references.record_claimed(later)
     assert not FileReference.objects.exists()
     assert file_references.was_free_before([later.pk]) == {}
 

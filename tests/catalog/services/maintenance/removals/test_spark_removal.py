@@ -26,7 +26,7 @@ from catalog.services.maintenance import (
     lance_cleanup,
     lance_orphans,
 )
-from catalog.services.maintenance.removals import spark_removal
+from catalog.services.maintenance.removals import lance_files, spark_removal
 from catalog.services.tables import job_operations
 from catalog.storage import stores
 from tasks import spark
@@ -180,9 +180,7 @@ def removable(row: Table) -> set[str]:
     names: set[str] = set()
     for removal in planned:
         versions = [v for first, end in removal["versions"] for v in range(first, end)]
-        explanation = lance_cleanup.open_branch(
-            row, removal["branch"]
-        ).explain_cleanup_old_versions(
+        explanation = lance_files.open_branch(row, removal["branch"]).explain_cleanup_old_versions(
             versions=versions, error_if_tagged_old_versions=False, include_files=True
         )
         root = row.location.partition("://")[2].partition("/")[2] or row.location[1:]
@@ -231,7 +229,7 @@ def test_a_clean_up_that_is_killed_is_repeated():
     with pytest.raises(Killed):
         lance_cleanup.clean_up(taken, lambda *_: None, spark=LocalSpark(parts=2))
     assert set(files(row.location)) < set(before)
-    in_storage = lance_cleanup.versions_in_storage(row, "")
+    in_storage = lance_files.versions_in_storage(row, "")
     assert in_storage == set(range(1, 10))  # manifests are removed last
     Job.objects.update(status=JobStatus.CANCELED)
     assert run("clean_up", LocalSpark(), engine="spark").status == JobStatus.SUCCEEDED
