@@ -11,6 +11,7 @@ may not browse is answered as not found; one that it may browse but not use is r
 """
 
 from catalog.access.authorization import (
+    NEVER,
     On,
     Target,
     ends_on,
@@ -31,6 +32,7 @@ from catalog.access.identity import (
     of_row,
     of_user,
     on_behalf_of,
+    without_limits,
 )
 from catalog.access.job_details import limit_jobs
 from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
@@ -49,6 +51,7 @@ from catalog.access.visibility import (
 
 __all__ = [
     "COMMAND",
+    "NEVER",
     "SYSTEM",
     "IdempotencyKey",
     "On",
@@ -82,4 +85,5 @@ __all__ = [
     "visible_namespaces",
     "visible_sources",
     "visible_tables",
+    "without_limits",
 ]

@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,11 +13,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog import access
 from catalog.access import SYSTEM
-from catalog.models import Namespace, Principal, TrashItem
+from catalog.models import Namespace, Principal, PrincipalKind, TrashItem
 from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.recovery import undrop
 from catalog.services.storage import namespace_locations
@@ -146,13 +149,39 @@ def test_no_namespace_location_is_inside_another_namespace(hidden, kind, form):
     assert "another namespace" in response.content.decode()
 
 
-def test_no_table_path_encloses_another_namespace(requester, warehouse):
+@pytest.mark.parametrize("directory", ["org", "org/theirs"])
+def test_no_table_path_encloses_another_namespace(requester, warehouse, directory):
+    """Otherwise nobody else could create tables there, also after the requester has lost its grant."""
     theirs = make_namespace("theirs", properties={"location": f"file://{warehouse}/org/theirs"})
-    with unchanged():
-        response = path_property(f"{warehouse}/org")
-    assert (response.status_code, "theirs" in response.content.decode()) == (409, False)
+    Namespace.objects.filter(pk=theirs.pk).update(owner="owner")
+    Principal.objects.create(name="owner", kind=PrincipalKind.SERVICE)
+
+    def refused(*, names: bool) -> None:
+        with unchanged():
+            response = path_property(f"{warehouse}/{directory}")
+        assert (response.status_code, "namespace 'theirs'" in response.content.decode()) == (
+            409,
+            names,
+        )
+
+    refused(names=False)
+    grant = requester.grants.create(mask=closure(Privilege.CREATE).value, namespace=theirs)
+    refused(names=True)
+    grant.mask, grant.expires_at = Privilege.ALL.value, datetime(2100, 1, 1, tzinfo=UTC)
+    grant.save()
+    refused(names=True)
+    owner = access.named("owner")
+    assert owner is not None
+    iceberg_commits.create_table(actor=owner, table=("theirs", "t"), schema=ICEBERG_SCHEMA)
+    grant.expires_at = None
+    grant.save()
+    assert path_property(f"{warehouse}/{directory}").status_code == 200
+
+
+def test_a_table_path_in_a_namespace_location_requires_create_there(requester, warehouse):
+    theirs = make_namespace("theirs", properties={"location": f"file://{warehouse}/theirs"})
     requester.grants.create(mask=closure(Privilege.CREATE).value, namespace=theirs)
-    assert path_property(f"{warehouse}/org").status_code == 200
+    assert path_property(f"{warehouse}/theirs/data").status_code == 200
 
 
 @pytest.fixture

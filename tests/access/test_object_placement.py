@@ -1,6 +1,7 @@
 """Locations in object stores: a tenant gets nothing of a bucket but the location of its namespace."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog import access
 from catalog.access import SYSTEM
-from catalog.errors import InvalidLocation
+from catalog.errors import InvalidLocation, PermissionDenied
 from catalog.models import Grant, Namespace, Principal, Table, TrashItem
 from catalog.privileges import Privilege, closure
 from catalog.services.engine.commit import commit
@@ -334,6 +335,53 @@ def test_manage_on_the_bound_namespace_opens_the_whole_root(requester):
         principal=requester, mask=closure(Privilege.MANAGE).value, namespace=hidden
     )
     commit([declare], actor=actor())
+
+
+def test_manage_for_a_limited_time_opens_no_root(requester):
+    """Tables and namespaces there would belong to the requester, also after the end."""
+    tenants = Namespace.objects.named(("tenants",)).get()
+    grant = Grant.objects.create(
+        principal=requester,
+        mask=Privilege.ALL.value,
+        namespace=tenants,
+        expires_at=datetime(2100, 1, 1, tzinfo=UTC),
+    )
+    place = "s3://lake/tables/landing"
+    for create in (TABLES["declare"], NAMESPACES["new"], NAMESPACES["set"]):
+        with unchanged():
+            assert create(place).status_code == 400
+    grant.expires_at = None
+    grant.save()
+    assert NAMESPACES["new"](place).status_code == 200
+
+
+def test_a_temporary_manager_gets_no_bound_namespace_for_good(requester):
+    """An overwritten namespace belongs to the requester, and is bound as before."""
+    make_namespace("tenants", "bound")
+    bind("lake", "tenants", "bound")
+    tenants = Namespace.objects.named(("tenants",)).get()
+    grant = Grant.objects.create(
+        principal=requester,
+        mask=Privilege.ALL.value,
+        namespace=tenants,
+        expires_at=datetime(2100, 1, 1, tzinfo=UTC),
+    )
+
+    def overwrite(*path: str) -> Namespace:
+        create = namespace_operations.CreateNamespace(
+            namespace=path, mode=namespace_operations.CreateMode.OVERWRITE
+        )
+        row: Namespace = commit([create], actor=actor()).results[0]
+        return row
+
+    assert overwrite("tenants", "yours").owner == "who"
+    with unchanged(), pytest.raises(PermissionDenied, match="for a limited time"):
+        overwrite("tenants", "bound")
+    grant.expires_at = None
+    grant.save()
+    row = overwrite("tenants", "bound")
+    assert row.owner == "who"
+    assert row.storage_profile is not None
 
 
 def test_administrators_may_use_any_profile_and_no_other_bucket():

@@ -8,13 +8,15 @@ from django.utils import timezone
 from catalog import access
 from catalog.access import On
 from catalog.errors import InvalidInput, PermissionDenied
-from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table
+from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table, TrashItem
 from catalog.privileges import NOTHING, Privilege
 from catalog.services.access import grant_operations, grants
 from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.governance import access_requests, annotations, approvals
-from catalog.services.recovery import undrop
+from catalog.services.recovery import undrop, undrop_operations
 from catalog.services.tables import table_operations
+from catalog.services.tables.namespace_operations import CreateNamespace, DropNamespace
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
 PROD, USERS, OWN = On.namespace(("prod",)), On.table(("prod", "users")), On.namespace(("own",))
@@ -145,8 +147,49 @@ def test_a_move_does_not_prolong_privileges_to_a_later_end():
     give(Privilege.ALL, On.namespace(("later",)), end=LATER)
     rename = table_operations.RenameTable(table=("prod", "users"), new=("later", "users"))
     refused("would hold more on it", lambda: commit([rename], actor=actor()))
-    give(Privilege.ALL, On.namespace(("later",)), end=SOON)
-    commit([rename], actor=actor())
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_move_gives_a_table_to_nobody_for_longer_than_the_mover_manages_it(is_dropped):
+    """Whoever holds privileges on the new namespace would have them on the table, also after the end."""
+    give(Privilege.ALL)
+    commit([CreateNamespace(namespace=("prod", "new"), properties={})], actor=actor())
+    annotations.annotate_namespace(
+        actor=actor(), namespace=("prod", "new"), changes=annotations.Changes(owner="bob")
+    )
+    new = ("prod", "new", "users")
+    move: Operation = table_operations.RenameTable(table=("prod", "users"), new=new)
+    if is_dropped:
+        commit([table_operations.DropTable(table=("prod", "users"))], actor=actor())
+        item = undrop.last_dropped(actor=actor(), name=("prod", "users")).pk
+        move = undrop_operations.UndropTable(item=item, new=new)
+    refused("for a limited time", lambda: commit([move], actor=actor()))
+    give(Privilege.ALL, end=None)
+    commit([move], actor=actor())
+    assert access.holds(actor("bob"), Privilege.ALL, On.table(new))
+
+
+def test_a_namespace_is_not_restored_elsewhere_by_its_temporary_manager(settings):
+    settings.MONODON_TRASH_SECONDS = 3600
+    make_namespace("new")
+    Namespace.objects.filter(name="new").update(owner="bob")
+    for on in (PROD, On.namespace(("new",))):
+        give(Privilege.ALL, on)
+    give(Privilege.CREATE, On.namespace(()))
+    commit([DropNamespace(namespace=("prod",), cascade=True)], actor=actor())
+    item = TrashItem.objects.get(namespace__name="prod").pk
+    elsewhere = undrop_operations.UndropNamespace(item=item, new=("new", "prod"))
+    refused("for a limited time", lambda: commit([elsewhere], actor=actor()))
+    commit([undrop_operations.UndropNamespace(item=item)], actor=actor())
+
+
+def test_a_temporary_manager_renames_a_table_within_its_namespace():
+    give(Privilege.ALL)
+    commit(
+        [table_operations.RenameTable(table=("prod", "users"), new=("prod", "people"))],
+        actor=actor(),
+    )
+    assert Table.objects.present().filter(name="people").exists()
 
 
 def test_an_undrop_does_not_prolong_privileges_to_a_later_end():

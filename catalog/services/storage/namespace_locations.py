@@ -202,17 +202,19 @@ def require_none_inside(actor: Principal, tables: Collection[str]) -> None:
 
 
 def require_directory(actor: Principal, path: str) -> None:
-    """Refuse a directory for files of a table in or around a location where the actor may create nothing.
+    """Refuse a directory for files of a table in a namespace's location where the actor may create nothing.
 
-    Tables of that namespace could otherwise not be created any more. Raises LocationTaken.
+    And one at or around the location of a namespace that it may not manage without an end: nobody else could
+    create tables in that namespace any more. Raises LocationTaken.
     """
-    require_path(actor, path)
-    if actor.holds_everywhere(Privilege.CREATE):
-        return
-    around = Namespace.objects.holding_locations().filter(location__startswith=path + "/")
-    for row in around.order_by("pk").iterator():
-        if not access.holds(actor, Privilege.CREATE, row):
-            raise taken(actor, path, row)
+    holders = holding(path)
+    if not actor.holds_everywhere(Privilege.MANAGE):
+        around = Namespace.objects.holding_locations().filter(location__startswith=path + "/")
+        at = [row for directory, row in holders if directory == path]
+        for row in (*at, *around.order_by("pk").iterator()):
+            if not access.holds_lasting(actor, Privilege.MANAGE, row):
+                raise taken(actor, path, row)
+    _require_create(actor, path, holders)
 
 
 def require_path(actor: Principal, path: str, *, apart_from: int | None = None) -> None:

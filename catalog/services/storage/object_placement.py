@@ -7,7 +7,7 @@ files of a table or of a namespace, must be
 
 - below the location of the namespace itself, or
 - below a root of the profile that the namespace or its nearest ancestor is bound to, if the actor holds
-  MANAGE on every namespace that is bound to this profile, or
+  MANAGE without an end on every namespace that is bound to this profile, as it will own what it creates there, or
 - below a root of any profile, if the actor holds MANAGE on the whole catalog.
 
 All other locations are refused in the same words, and nothing is read there. These checks read the
@@ -76,7 +76,7 @@ class Placement:
             storage_profile=bound.storage_profile
         )
         for row in sharing.distinct().order_by("pk").iterator():
-            if not access.holds(self.actor, Privilege.MANAGE, row):
+            if not access.holds_lasting(self.actor, Privilege.MANAGE, row):
                 return []
         return bound.storage_profile.roots
 

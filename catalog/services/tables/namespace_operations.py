@@ -9,13 +9,14 @@ from enum import StrEnum
 from typing import Any
 
 from catalog import access
-from catalog.access import On
+from catalog.access import On, Principal
 from catalog.errors import (
     ContradictoryInput,
     InvalidInput,
     NamespaceAlreadyExists,
     NamespaceNotEmpty,
     NamespaceNotFound,
+    PermissionDenied,
 )
 from catalog.identifiers import Identifier, check, digest, label
 from catalog.limits import check_map
@@ -46,7 +47,7 @@ class CreateNamespace(Operation):
     """Create a namespace in an existing one. The result is its row.
 
     Overwrite drops the existing namespace with everything in it, and creates an empty one with the
-    same storage profile.
+    same storage profile. If it is bound to one, that requires MANAGE without an end: the actor owns the new one.
     """
 
     name = "CreateNamespace"
@@ -83,6 +84,7 @@ class CreateNamespace(Operation):
             if self.mode is CreateMode.CREATE:
                 raise NamespaceAlreadyExists(self.namespace)
             access.require(batch.actor, Privilege.MANAGE, existing)
+            _require_lasting_if_bound(batch.actor, existing)
             drop_subtree(batch, existing)
         if parent._state.adding:  # created by this batch, which inserts all namespaces together
             batch.flush()
@@ -108,6 +110,17 @@ class CreateNamespace(Operation):
         if self.mode is CreateMode.CREATE:
             raise NamespaceAlreadyExists(())
         return batch.namespace(())
+
+
+def _require_lasting_if_bound(actor: Principal, row: Namespace) -> None:
+    """Raise PermissionDenied if a temporary manager would own a namespace that is bound to a storage profile."""
+    if row.storage_profile_id is None or access.holds_lasting(actor, Privilege.MANAGE, row):
+        return
+    raise PermissionDenied(
+        "'{actor}' manages '{row}' for a limited time, so they may not overwrite it: it is bound to a storage profile",
+        actor=actor.name,
+        row=row.identifier,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

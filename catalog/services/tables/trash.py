@@ -96,15 +96,17 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     """Refuse a move that would bypass an approval rule or extend the actor's privileges.
 
     The new namespace must require at least the approvals of ``old``, and the actor may not gain
-    privileges on the moved object, nor hold some for longer. Raises PermissionDenied.
+    privileges on the moved object, nor hold some for longer, with whatever key. Others gain those that they hold on
+    the new namespace, without an end, so the actor must manage the object without an end. Raises PermissionDenied.
     """
     if new.pk == old:
         return
     require_rules_kept(row, old, new)
     if actor.holds_everywhere(Privilege.ALL):
         return
-    before, gained = access.ends_on(actor, row), NOTHING
-    for privilege, end in access.ends_on(actor, new).items():
+    present = access.without_limits(actor)
+    before, gained = access.ends_on(present, row), NOTHING
+    for privilege, end in access.ends_on(present, new).items():
         if privilege not in before or end > before[privilege]:
             gained |= privilege
     if gained:
@@ -114,6 +116,13 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
             row=row.identifier,
             new=new.identifier,
             gained=", ".join(essence(gained)),
+        )
+    if before.get(Privilege.MANAGE) != access.NEVER:
+        raise PermissionDenied(
+            "'{actor}' manages '{row}' for a limited time, so they may not move it to '{new}'",
+            actor=actor.name,
+            row=row.identifier,
+            new=new.identifier,
         )
 
 

@@ -8,10 +8,11 @@ from catalog import access
 from catalog.access import SYSTEM, On, identity
 from catalog.errors import LocationTaken, PermissionDenied
 from catalog.models import PrincipalKind, Table, TableFormat, TrashItem
-from catalog.privileges import Privilege
+from catalog.privileges import Privilege, closure
 from catalog.services.access import grant_operations, principals
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
+from catalog.services.engine.operation import Operation
 from catalog.services.events import feed as event_feed
 from catalog.services.governance import annotation_operations
 from catalog.services.iceberg.changes import TableChange
@@ -61,6 +62,21 @@ def test_moving_a_table_home_does_not_grant_ownership(etl):
         commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=etl)
     commit([undrop_operations.UndropTable(item=item)], actor=etl)
     commit([table_operations.RenameTable(table=("a", "u"), new=("mine", "t"))], actor=SYSTEM)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_limited_key_does_not_hide_what_a_move_would_grant(etl, is_dropped):
+    """Its principal would hold more on the table with another key."""
+    limited = replace(etl, ceiling=closure(Privilege.MANAGE))
+    move: Operation = table_operations.RenameTable(table=T, new=("mine", "t"))
+    if is_dropped:
+        commit([table_operations.DropTable(table=T)], actor=limited)
+        move = undrop_operations.UndropTable(item=TrashItem.objects.get().pk, new=("mine", "t"))
+    with unchanged(), pytest.raises(PermissionDenied, match="would hold more on it: grant"):
+        commit([move], actor=limited)
+    own = annotation_operations.SetOwner(target=("a",), is_table=False, owner="etl")
+    commit([own], actor=SYSTEM)
+    commit([move], actor=limited)
 
 
 def test_moves_do_not_bypass_required_approvals(etl):
