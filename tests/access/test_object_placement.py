@@ -337,35 +337,33 @@ def test_manage_on_the_bound_namespace_opens_the_whole_root(requester):
     commit([declare], actor=actor())
 
 
-def test_manage_for_a_limited_time_opens_no_root(requester):
-    """Tables and namespaces there would belong to the requester, also after the end."""
-    tenants = Namespace.objects.named(("tenants",)).get()
-    grant = Grant.objects.create(
+def grant_until_2100(requester: Principal) -> Grant:
+    """A temporary grant of all privileges on the namespace that is bound to the profile."""
+    return Grant.objects.create(
         principal=requester,
         mask=Privilege.ALL.value,
-        namespace=tenants,
+        namespace=Namespace.objects.named(("tenants",)).get(),
         expires_at=datetime(2100, 1, 1, tzinfo=UTC),
     )
-    place = "s3://lake/tables/landing"
+
+
+def test_manage_for_a_limited_time_opens_no_root(requester):
+    """Tables and namespaces there would belong to the requester, also after the end."""
+    grant = grant_until_2100(requester)
+    location = "s3://lake/tables/landing"
     for create in (TABLES["declare"], NAMESPACES["new"], NAMESPACES["set"]):
         with unchanged():
-            assert create(place).status_code == 400
+            assert create(location).status_code == 400
     grant.expires_at = None
     grant.save()
-    assert NAMESPACES["new"](place).status_code == 200
+    assert NAMESPACES["new"](location).status_code == 200
 
 
 def test_a_temporary_manager_gets_no_bound_namespace_for_good(requester):
     """An overwritten namespace belongs to the requester, and is bound as before."""
     make_namespace("tenants", "bound")
     bind("lake", "tenants", "bound")
-    tenants = Namespace.objects.named(("tenants",)).get()
-    grant = Grant.objects.create(
-        principal=requester,
-        mask=Privilege.ALL.value,
-        namespace=tenants,
-        expires_at=datetime(2100, 1, 1, tzinfo=UTC),
-    )
+    grant = grant_until_2100(requester)
 
     def overwrite(*path: str) -> Namespace:
         create = namespace_operations.CreateNamespace(
