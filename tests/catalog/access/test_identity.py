@@ -193,7 +193,7 @@ def test_a_key_limits_its_principal():
 # -- statements
 
 
-def test_the_principal_of_a_name_takes_two_statements(django_assert_num_queries):
+def test_the_principal_of_a_name_takes_one_statement(django_assert_num_queries):
     make_user("ada")
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(1):
         assert access.named("user:ada") is not None
