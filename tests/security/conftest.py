@@ -24,6 +24,13 @@ def iceberg(db) -> Iceberg:
 
 
 @pytest.fixture
+def held_jobs(settings, monkeypatch) -> None:
+    """Jobs wait until the test runs them, and the files of dropped tables for an hour."""
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    settings.MONODON_TRASH_SECONDS = settings.MONODON_PURGE_GRACE_SECONDS = 3600
+
+
+@pytest.fixture
 def world(db, recalled_warehouse: Path, settings, monkeypatch) -> World:
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     settings.MONODON_TRASH_SECONDS = 86_400
