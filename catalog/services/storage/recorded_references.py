@@ -58,10 +58,10 @@ def require_recorded(table: Holder, references: References) -> None:
 def former_holders(path: str, table_id: int = 0) -> set[int]:
     """The tables, present or dropped, that hold a file, apart from the table that is being registered.
 
-    ``path`` is canonical. Two statements.
+    ``path`` is canonical. One statement.
     """
     above = locations.parents(path)
-    claims = claims_of(Q(path__in=above), Q(location__in=above))
+    claims = claims_of(above)
     for directory in above:
         held = [claim for claim in claims.get(directory, ()) if claim.table_id != table_id]
         if held:

@@ -1,12 +1,11 @@
 """The tables that hold a directory, by their location or by a path of an Iceberg table."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from django.db import connection
-from django.db.models import Exists, OuterRef, Q
-
-from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableState
+from catalog.models import JobKind, JobStatus, TableState
+from catalog.postgresql.cursors import hot_cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,33 +20,28 @@ class Claim:
     """True if only files that its purge left in place are there."""
 
 
-def claims_of(in_paths: Q, in_locations: Q) -> dict[str, list[Claim]]:
-    """The claims on directories. A dropped table whose files were all removed has none."""
-    purged = Job.objects.complete_purges()
-    claims: dict[str, list[Claim]] = {}
-    locations = Table.objects.filter(in_locations).exclude(
-        Exists(purged.filter(table=OuterRef("pk"))), state=TableState.DROPPED
-    )
-    for path, pk, state, dropped_at, remaining in locations.values_list(
-        "location", "pk", "state", "dropped_at", "remaining_files"
-    ):
-        moment = dropped_at.timestamp() if dropped_at is not None else 0.0
-        claim = Claim(pk, state != TableState.DROPPED, True, moment, remaining is not None)
-        claims.setdefault(path, []).append(claim)
-    paths = IcebergPath.objects.filter(in_paths).exclude(
-        Exists(purged.filter(table=OuterRef("table"))), table__state=TableState.DROPPED
-    )
-    for path, pk, state, remaining in paths.values_list(
-        "path", "table_id", "table__state", "table__remaining_files"
-    ):
-        claim = Claim(pk, state != TableState.DROPPED, False, 0.0, remaining is not None)
-        claims.setdefault(path, []).append(claim)
-    return claims
-
-
-# As a constant, because the compilation of such queries takes longer than their execution. The operators
-# are those of the indexes on prefixes: '0' follows '/'. UNION leaves out repetitions.
-_INSIDE = """
+# As constants, because the compilation of such queries takes longer than their execution. A dropped table whose files
+# were all removed has no claims.
+_STANDING = """
+claims LEFT JOIN catalog_remainingfiles r ON r.table_id = claims.id
+WHERE is_present OR r.table_id IS NOT NULL OR NOT EXISTS (
+    SELECT FROM catalog_job j WHERE j.table_id = claims.id
+        AND j.kind = %(purge)s AND j.status = %(succeeded)s
+)
+"""
+_AT = f"""
+SELECT path, id, is_present, is_location, dropped_at, r.table_id IS NOT NULL FROM (
+    SELECT t.location AS path, t.id, t.state <> %(dropped)s AS is_present,
+        true AS is_location, COALESCE(extract(epoch FROM t.dropped_at), 0)::float8 AS dropped_at
+    FROM catalog_table t WHERE t.location = ANY(%(directories)s::text[])
+    UNION ALL
+    SELECT p.path, t.id, t.state <> %(dropped)s, false, 0
+    FROM catalog_icebergpath p JOIN catalog_table t ON t.id = p.table_id
+    WHERE p.path = ANY(%(directories)s::text[])
+) {_STANDING}
+"""  # noqa: S608 -- no input
+# The operators are those of the indexes on prefixes: '0' follows '/'. UNION leaves out repetitions.
+_INSIDE = f"""
 WITH own AS (
     SELECT unnest(%(own)s::text[]) AS path
     UNION SELECT path FROM catalog_icebergpath WHERE table_id = %(table)s
@@ -69,12 +63,8 @@ SELECT path, id, is_present, is_location, dropped_at, r.table_id IS NOT NULL FRO
     FROM own
     JOIN catalog_icebergpath p ON p.path ~>=~ (own.path || '/') AND p.path ~<~ (own.path || '0')
     JOIN catalog_table t ON t.id = p.table_id
-) claims LEFT JOIN catalog_remainingfiles r ON r.table_id = claims.id
-WHERE is_present OR r.table_id IS NOT NULL OR NOT EXISTS (
-    SELECT FROM catalog_job j WHERE j.table_id = claims.id
-        AND j.kind = %(purge)s AND j.status = %(succeeded)s
-)
-"""
+) {_STANDING}
+"""  # noqa: S608 -- no input
 
 _VALUES = {
     "dropped": str(TableState.DROPPED),
@@ -83,16 +73,25 @@ _VALUES = {
 }
 
 
+def claims_of(directories: Collection[str]) -> dict[str, list[Claim]]:
+    """The claims on directories. One statement."""
+    return _read(_AT, {"directories": list(directories)})
+
+
 def claims_inside(table: int, directories: Collection[str]) -> dict[str, list[Claim]]:
     """The claims at and inside the directories of a table: those given, and its recorded paths.
 
     One statement. ``table`` is 0 for a table without a row.
     """
+    return _read(_INSIDE, {"own": list(directories), "table": table})
+
+
+def _read(statement: str, values: Mapping[str, Any]) -> dict[str, list[Claim]]:
     claims: dict[str, list[Claim]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(_INSIDE, {"own": list(directories), "table": table, **_VALUES})
-        for path, *claim in cursor.fetchall():
-            claims.setdefault(path, []).append(Claim(*claim))
+    cursor = hot_cursor()
+    cursor.execute(statement, {**values, **_VALUES})
+    for path, *claim in cursor.fetchall():
+        claims.setdefault(path, []).append(Claim(*claim))
     return claims
 
 

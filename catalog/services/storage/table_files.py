@@ -20,8 +20,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from django.db.models import Q
-
 from catalog import access, regular_files
 from catalog.access import Principal
 from catalog.errors import ForeignFile
@@ -99,7 +97,7 @@ class TableFiles:
     # -- questions
 
     def classify(self, paths: Iterable[str]) -> dict[str, FileOwner]:
-        """The owner of each file. Two statements, and one for the first call."""
+        """The owner of each file. One statement, and another for the first call."""
         self._load_deeper()
         return self._classify(paths)
 
@@ -249,7 +247,7 @@ class TableFiles:
         return owners
 
     def _look_up(self, directories: set[str]) -> None:
-        """Find the owners of directories. Two statements for 300, none for those in the location."""
+        """Find the owners of directories. One statement for 300, none for those in the location."""
         remaining = iter(directories - self._owners.keys())
         while unknown := list(islice(remaining, _LOOKED_UP)):
             self._look_up_some(unknown)
@@ -266,7 +264,7 @@ class TableFiles:
         if ancestors:
             if not self._roots:
                 self._roots, self._home = locations.allowed_roots(), locations.home()
-            claims.update(claims_of(Q(path__in=ancestors), Q(location__in=ancestors)))
+            claims.update(claims_of(ancestors))
         for directory in unknown:
             self._owners[directory] = self._owner(directory, claims)
 

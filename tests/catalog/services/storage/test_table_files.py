@@ -593,7 +593,7 @@ def test_own_files_take_no_query(lake, django_assert_num_queries):
     with django_assert_num_queries(0):
         assert len(TableFiles(a).require_readable(SYSTEM, paths)) == 2000
     elsewhere = [f"{lake}/free/{number}/x" for number in range(200)]
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(1):
         TableFiles(a).require_readable(SYSTEM, [*paths, *elsewhere])
 
 
