@@ -64,14 +64,11 @@ class IcebergPathQuerySet(models.QuerySet["IcebergPath"]):
         )
 
     def inside(self, location: str) -> Self:
-        """Paths at or below a directory, of tables that still need their files."""
+        """Paths at or below a directory, of tables that still need their files, or may be restored with them."""
         return self.filter(
             models.Q(path=location) | models.Q(path__startswith=location + "/"),
             ~models.Q(table__state=TableState.DROPPED)
-            | models.Q(
-                table__trash__job__status__in=["queued", "running"],
-                table__trash__purge_begun_at=None,
-            ),
+            | models.Q(table__trash__isnull=False, table__trash__purge_begun_at=None),
         )
 
 

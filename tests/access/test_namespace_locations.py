@@ -15,7 +15,8 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog import access
 from catalog.access import SYSTEM
-from catalog.models import Namespace, Principal, PrincipalKind, TrashItem
+from catalog.errors import LocationTaken
+from catalog.models import Namespace, Principal, PrincipalKind, Table, TrashItem
 from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
@@ -23,7 +24,7 @@ from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.recovery import undrop
 from catalog.services.storage import namespace_locations
-from catalog.services.tables import namespace_operations
+from catalog.services.tables import namespace_operations, table_operations
 from tests.access.protocols import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -341,6 +342,22 @@ def test_a_namespace_may_claim_its_own_locations(warehouse):
     assert Iceberg(KEY).post("namespaces/mine/properties", body)["removed"] == ["location"]
     assert Namespace.objects.named(("mine",)).get().location is None
     assert location("mine") == own
+
+
+@pytest.mark.parametrize("inside", ["", "/x"])
+def test_no_namespace_location_is_inside_a_table_that_waits_for_its_purge(warehouse, inside):
+    """The table could not be restored, and its purge removes everything there."""
+    table = make_table("mine", "gone", location=f"{warehouse}/gone")
+    commit([table_operations.DropTable(table=("mine", "gone"))], actor=SYSTEM)
+    item = TrashItem.objects.get()
+    claimed = {"location": f"file://{table.location}{inside}"}
+    update = namespace_operations.UpdateNamespaceProperties(namespace=("hidden",), updates=claimed)
+    with unchanged():
+        assert set_location(table.location + inside).status_code == 409
+        with pytest.raises(LocationTaken):
+            commit([update], actor=SYSTEM)
+    undrop.undrop(actor=SYSTEM, item=item.pk)
+    assert Table.objects.named(("mine", "gone")).exists()
 
 
 def test_quoted_paths_do_not_escape_the_namespace(warehouse):

@@ -331,6 +331,39 @@ def test_versions_that_a_clone_retires_for_the_moment_count(source):
     assert versions() == [2, 4]
 
 
+@pytest.mark.parametrize("step", ["retired", "restored"])
+def test_versions_that_a_clone_retires_while_they_are_counted_count(source, monkeypatch, step):
+    """The clean-up of the clone is not finished, and may restore them, or restores them just now."""
+    clone = make_clone(2)
+    overwrite(9, CLONE)
+    lance_versions.settle_pending()
+    start = job_operations.StartMaintenance(table=CLONE, kind_of_job="clean_up")
+    job = Job.objects.filter(pk=commit([start], actor=ADA).results[0].pk)
+    old = TableVersion.objects.filter(table=clone, version=2)
+
+    def retire() -> None:
+        job.update(result={"retired": {"": [2]}})
+        old.update(deleted_at="2026-01-01T00:00Z")
+
+    def restore() -> None:
+        old.update(deleted_at=None)
+        job.update(result={}, status=JobStatus.SUCCEEDED)
+
+    if step == "restored":
+        retire()
+    needed = needed_files.NeededFiles(source)
+    require = needed_files.NeededFiles._require
+
+    def require_later(self: Any, *arguments: Any) -> None:
+        monkeypatch.setattr(needed_files.NeededFiles, "_require", require)
+        restore() if step == "restored" else retire()
+        require(self, *arguments)
+
+    monkeypatch.setattr(needed_files.NeededFiles, "_require", require_later)
+    needed.update()
+    assert needed.unneeded("", [1, 2, 3, 4]) == [1, 3, 4]
+
+
 def test_a_link_on_the_path_of_the_source_hides_nothing(source):
     make_clone(2)
     location = Path(source.location)

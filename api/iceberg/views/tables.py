@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from django.http import HttpResponse, HttpResponseNotModified
@@ -213,6 +214,7 @@ class RegisterTable(IcebergOperation):
             table=identifier,
             metadata_location=body.metadata_location,
             overwrite=bool(body.overwrite),
+            require=partial(delegation.require_available, self.request, actor, identifier),
         )
         return respond_to_creation(self, actor, registered)
 

@@ -18,6 +18,7 @@ from catalog.identifiers import Identifier, check_table, label
 from catalog.models import (
     Facts,
     LabelTarget,
+    MaterializedView,
     Namespace,
     Sensitivity,
     Table,
@@ -260,7 +261,7 @@ class SetOwner(AnnotationOperation):
     An owner has every privilege on the object, so only principals with every privilege may change
     the owner, and only those whose privileges have no end may set one. A materialized view is
     refreshed with the privileges of its owner, so only an administrator may make another principal
-    its owner. Raises InvalidInput if the principal does not exist or is inactive, and
+    its owner, and a limited key must permit to read its source. Raises InvalidInput if the principal does not exist or is inactive, and
     PermissionDenied.
     """
 
@@ -299,10 +300,22 @@ class SetOwner(AnnotationOperation):
             )
 
     def _require_own_rights(self, actor: Principal, row: Namespace | Table) -> None:
-        """Raise PermissionDenied if a view would be refreshed with another principal's privileges."""
-        is_view = isinstance(row, Table) and row.is_materialized
-        is_own = not self.owner or self.owner in actor.names
-        if is_view and not is_own and not actor.holds_everywhere(Privilege.ALL):
+        """Raise PermissionDenied if a view would be refreshed with privileges that the actor does not have.
+
+        Those are the privileges of another principal, or its own without the limits of its key.
+        """
+        if not (isinstance(row, Table) and row.is_materialized and self.owner):
+            return
+        is_own = self.owner in actor.names
+        if is_own and actor.within is not None:
+            view = MaterializedView.objects.select_related("source__namespace").get(table=row)
+            if not access.holds(actor, Privilege.READ, view.source):
+                raise PermissionDenied(
+                    f"'{actor.name}' may not become the owner of view '{row}' with a key that is limited to a"
+                    " namespace: the key may not read the source of the view, and its refreshes would",
+                    detail="Use a key without this limit.",
+                )
+        if not is_own and not actor.holds_everywhere(Privilege.ALL):
             raise PermissionDenied(
                 f"'{actor.name}' may not make '{self.owner}' the owner of view '{row}', which is"
                 " refreshed with the privileges of its owner",

@@ -168,11 +168,13 @@ def register_table(
     metadata_location: str,
     overwrite: bool = False,
     namespaces: Sequence[CreateNamespace] = (),
+    require: Callable[[str], None] = lambda _: None,
 ) -> LoadedTable:
     """Register a table that exists in storage, by its metadata file; it keeps its uuid.
 
     With ``overwrite`` the table that has the name is deregistered first. ``namespaces`` creates those
-    that are missing above the table, in the same transaction. Raises NamespaceNotFound,
+    that are missing above the table, in the same transaction. ``require`` is called with the table's canonical location
+    before the commit, and may refuse it. Raises NamespaceNotFound,
     TableAlreadyExists, ViewAlreadyExists, InvalidLocation, InvalidMetadata, LocationTaken.
     """
     check_table(table)
@@ -184,6 +186,7 @@ def register_table(
     file = metadata_files.existing(document, metadata_location, path)
     replaced = _replaceable(actor, table) if overwrite else 0
     location = check_paths(actor, table, document, replaced=replaced)
+    require(location)
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
     references |= files.references([metadata_location])

@@ -35,10 +35,12 @@ from catalog.errors import (
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, StagedFile, TableVersion
-from catalog.models.versions import file_name
+from catalog.models.versions import TableVersionQuerySet, file_name
 from catalog.postgresql import outcomes
 from catalog.postgresql.cursors import hot_cursor
 from catalog.regular_files import NotRegular
+from catalog.services.engine import locks
+from catalog.services.iceberg import shared_files
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
 from catalog.storage.object_locations import bucket_of
@@ -331,9 +333,9 @@ def sweep() -> int:
     # In the order of paths, so that a file that cannot be removed does not block the others.
     while paths := list(condemned.filter(path__gt=last)[:_SWEPT_AT_ONCE]):
         last = paths[-1]
-        current = _in_ledgers(paths)
+        current = _in(TableVersion.objects.visible(), paths)
         # These have been registered since, and must not be removed.
-        StagedFile.objects.filter(path__in=current.intersection(paths)).delete()
+        StagedFile.objects.filter(path__in=current).delete()
         swept += remove_recorded(path for path in paths if path not in current)
     return swept
 
@@ -378,17 +380,20 @@ def _removed(group: Sequence[str]) -> Iterator[str]:
         yield from store.remove_many(group)
 
 
-def _in_ledgers(paths: Collection[str]) -> set[str]:
-    """The files among these that are versions of a table."""
-    versions = TableVersion.objects.visible().in_files_named({file_name(path) for path in paths})
-    in_use = set()
-    for location in versions.values_list("manifest_path", flat=True):
-        with contextlib.suppress(InvalidLocation):
-            in_use.add(locations.iceberg_path(location))
-    return in_use
+def _in(versions: TableVersionQuerySet, paths: Collection[str]) -> set[str]:
+    """The files among these that are metadata files of the versions."""
+    named = versions.in_files_named({file_name(path) for path in paths})
+    files = map(shared_files.path_of, named.values_list("manifest_path", flat=True))
+    return set(paths).intersection(filter(None, files))
 
 
 def require_lasting(path: str) -> None:
-    """Refuse a file that is about to be removed. Raises InvalidLocation."""
+    """Refuse a file that is about to be removed, or was since the request has read it. Raises InvalidLocation.
+
+    Takes the lock of locations. A commit that removes the file waits, and then finds it in the new table's ledger.
+    """
+    locks.lock_locations()
     if StagedFile.objects.filter(path=path).exists():
         raise InvalidLocation(path, "is about to be written or removed")
+    if _in(TableVersion.objects.filter(deleted_at__gt=Now() - _GRACE), [path]):
+        raise InvalidLocation(path, "was removed a few minutes ago")

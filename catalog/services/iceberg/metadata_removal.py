@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from catalog.formats.iceberg.reading import Document
 from catalog.models import StagedFile, Table, TableVersion
+from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.iceberg import metadata_files, shared_files
 from catalog.services.storage.table_files import TableFiles
@@ -44,6 +45,9 @@ def retire(batch: Batch, row: Table, locations: Sequence[str]) -> list[int]:
     Returns the numbers of the versions.
     """
     batch.flush()
+    if row.paths.exists():
+        # Another table can be registered from a file in a former location: ``metadata_files.require_lasting``.
+        locks.lock_locations()
     versions = TableVersion.objects.visible().on("").filter(table=row)
     numbers = dict(
         versions.filter(manifest_path__in=locations).values_list("manifest_path", "version")

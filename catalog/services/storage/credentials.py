@@ -33,7 +33,7 @@ from catalog.services.storage.client_sessions import (
     staged_locations,
     token_services,
 )
-from catalog.services.storage.file_owners import Holder
+from catalog.services.storage.file_owners import FutureTable, Holder
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, object_locations, stores
 from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration
@@ -49,6 +49,7 @@ _SHORTEST_RESERVATION = timedelta(hours=1)
 _SLOWEST_ISSUE = timedelta(minutes=1)
 """The time after the reservation of a location until its credentials begin. It is extended for later ones."""
 _DIRECTORIES_FRESH_SECONDS = 30
+_NOT_ALONE = "another table has files inside the location of this table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,8 @@ def issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
 def require_available(actor: Principal, table: Identifier, location: str | None) -> None:
     """Require that credentials can be issued for a table that is about to be created.
 
-    So a token service that is unavailable refuses the creation, rather than the answer to it.
+    So a token service that is unavailable, or another table with files inside the location, refuses the creation,
+    rather than the answer to it.
     ``location`` is the client's choice, None: the server chooses one in the namespace. No statement
     unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound,
     and InvalidLocation.
@@ -189,7 +191,16 @@ def require_available(actor: Principal, table: Identifier, location: str | None)
             placement.require(path)
         except InvalidLocation:
             return  # the creation will be refused, in the words for every such location
+    if location is not None:
+        _require_alone(table, path, configuration)
     token_services.require_available(configuration)
+
+
+def _require_alone(table: Identifier, path: str, configuration: StoreConfiguration) -> None:
+    """Raise ServiceUnavailable if another table has files inside the location of a new table."""
+    _, foreign = TableFiles(FutureTable(table, path)).prefixes()
+    if any(locations.is_below(directory, path) for directory in foreign):
+        raise _unavailable(configuration, _NOT_ALONE)
 
 
 def discard_cache() -> None:
@@ -340,9 +351,7 @@ def _directories_of(
         if not any(locations.is_below(path, directory) for path in foreign)
     ]
     if table.location not in exclusive:
-        raise _unavailable(
-            configuration, "another table has files inside the location of this table"
-        )
+        raise _unavailable(configuration, _NOT_ALONE)
     others = [
         directory
         for directory in exclusive

@@ -2,7 +2,8 @@
 
 - No table may name a path at or inside the location of another table, because the files there are
   removed together with that table. The same applies to a dropped table whose files still exist.
-- No Lance table may lie at or around such a path, because a drop removes its whole directory.
+- No Lance table may lie at or around such a path, because a drop removes its whole directory. The path of a dropped
+  table counts as long as the table may be restored.
 - An Iceberg table may lie at, inside or around a path of another Iceberg table, or name the same
   path, only if the actor may manage that table without an end. The deepest directory around a file decides which
   table the file belongs to (``table_files``), so the new table would take over the other's files.
@@ -180,12 +181,12 @@ def enter(table: Table, paths: Collection[str]) -> None:
 
 
 def used_inside(location: str) -> IcebergPath | None:
-    """A directory at a location, or inside it, in which a present table may have files."""
+    """A directory at a location, or inside it, in which a table may have files that is present or may be restored."""
     return IcebergPath.objects.inside(location).select_related("table__namespace").first()
 
 
 def require_free(actor: Principal, location: str) -> None:
-    """Refuse a location where a present table may have files. Raises LocationTaken."""
+    """Refuse a location where a table may have files that is present or may be restored. Raises LocationTaken."""
     used = used_inside(location)
     if used is not None:
         raise taken(actor, location, used.table, used.path)

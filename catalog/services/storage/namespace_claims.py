@@ -10,6 +10,7 @@ from catalog.identifiers import Identifier
 from catalog.models import (
     IcebergPath,
     Job,
+    JobStatus,
     Namespace,
     Table,
     TableKind,
@@ -33,7 +34,7 @@ def claim(
     location must be one that tables of ``within`` may have (``object_placement``). It is None for a
     namespace that is restored from the trash, whose location was checked when it was set.
 
-    A location may not be inside a table. The actor must hold MANAGE without an end on all tables and namespaces that
+    A location may not be inside a table, also not inside a dropped one that waits for its purge. The actor must hold MANAGE without an end on all tables and namespaces that
     lie in it, and CREATE on a namespace whose location contains it. ``namespace`` is the primary key
     of an existing namespace, whose own content is not checked. Raises InvalidLocation, LocationTaken.
     """
@@ -53,7 +54,11 @@ def claim(
 def _require_no_tables(actor: Principal, path: str, namespace: int | None) -> None:
     above = [path, *locations.parents(path)]
     others = Table.objects.select_related("namespace")
-    holder = others.present().filter(location__in=above).first()
+    going = Job.objects.filter(
+        table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
+    )
+    held = ~Q(state=TableState.DROPPED) | Exists(going)
+    holder = others.filter(held, location__in=above).first()
     if holder is not None:
         raise iceberg_paths.taken(actor, path, holder)
     if actor.holds_everywhere(Privilege.MANAGE):

@@ -1,8 +1,9 @@
 """Checks whether references of a table to files outside its directories have been committed before."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
@@ -145,14 +146,19 @@ def record_successor(table: Table) -> None:
     """Record the references to former tables in directories of a table: it has their files now.
 
     They open files only while their principals may read this table. Call it before files of the table are removed.
-    Two statements.
+    Two statements, and one if there are some.
     """
-    directories = [table.location, *table.paths.values_list("path", flat=True)]
+    directories = _directories(table)
     rows = FileReference.objects.filter(source__in=former_tables(table, directories))
     newest: dict[int, FileReference] = {}
     for row in rows.exclude(table=table).select_related("source").order_by("-source"):
-        if row.source.location == table.location or _meets(row.directories, directories):
-            newest.setdefault(row.table_id, row)
+        if row.source.location != table.location:
+            if not _meets(row.directories, directories):
+                continue
+            # The former table has files elsewhere too, and this one may have further files.
+            named = row.directories or []
+            row.directories = [path for path in named if locations.is_below_any(path, directories)]
+        newest.setdefault(row.table_id, row)
     FileReference.objects.bulk_create(
         [
             FileReference(
@@ -167,16 +173,38 @@ def record_successor(table: Table) -> None:
     )
 
 
-def former_tables(table: Table, directories: Collection[str]) -> QuerySet[Table]:
-    """The dropped tables that had one of the directories of a table and were not purged.
+def _directories(table: Table) -> dict[str, datetime]:
+    """The directories of a table, each with the latest time at which the table can have got it.
 
-    Only principals that may manage them get such directories. So strangers cannot prevent removals from the table.
+    A table that moves gets its former location as a path. So its location is not newer than its newest path.
     """
-    held = IcebergPath.objects.filter(path__in=directories).values("table")
-    at = Q(location__in=directories) | Q(pk__in=held)
-    return file_references.not_purged(
-        Table.objects.filter(at, state=TableState.DROPPED).exclude(pk=table.pk)
+    rows = list(
+        Table.objects.filter(pk=table.pk).values_list(
+            "created_at", "paths__path", "paths__created_at"
+        )
     )
+    paths = {path: since for _, path, since in rows if path}
+    return {table.location: max([rows[0][0], *paths.values()]), **paths}
+
+
+def former_tables(table: Table, directories: Mapping[str, datetime]) -> QuerySet[Table]:
+    """The tables whose files a table may have got with its directories, and that were not purged.
+
+    They are dropped tables with one of the directories, or with one around it, and tables in any state that had a path
+    around it earlier. Only principals that may manage them get such directories. So strangers cannot prevent
+    removals from the table.
+    """
+    lines = {parent for path in directories for parent in (path, *locations.parents(path))}
+    dropped = Table.objects.filter(state=TableState.DROPPED)
+    paths = IcebergPath.objects.filter(path__in=directories, table__state=TableState.DROPPED)
+    earlier = Q()
+    for path, since in directories.items():
+        earlier |= Q(path__in=locations.parents(path), created_at__lte=since)
+    around = IcebergPath.objects.filter(earlier)
+    # As a union, each part of which uses an index.
+    keys = dropped.filter(location__in=lines).values("pk")
+    keys = keys.union(paths.values("table"), around.values("table"))
+    return file_references.not_purged(Table.objects.filter(pk__in=keys).exclude(pk=table.pk))
 
 
 def _meets(directories: Collection[str] | None, own: Collection[str]) -> bool:
@@ -197,15 +225,16 @@ def end_lapsed(source: Table) -> list[Table]:
     the location are deleted as well, and those to directories of the table that belonged to no table: they
     would be recorded again. Nobody can read the files through these references.
     """
-    directories = [source.location, *source.paths.values_list("path", flat=True)]
+    directories = _directories(source)
     former = Table.objects.filter(location=source.location, state=TableState.DROPPED)
     rows = FileReference.objects.filter(Q(source=source) | Q(source__in=former))
     inside = Q()
     for directory in directories:
         inside |= Q(path=directory) | Q(path__startswith=directory + "/")
     free = FreeDirectory.objects.filter(inside)
-    # Tables that had only a path of it: their principals may still read their other files.
-    others_former = former_tables(source, directories).exclude(location=source.location)
+    # Tables that had only a path of it, or one around it: their principals may still read their other files.
+    others_former = former_tables(source, directories).filter(state=TableState.DROPPED)
+    others_former = others_former.exclude(location=source.location)
     others = [references.exclude(table=source) for references in (rows, free)]
     tables = {pk for references in others for pk in _end(references, [source])}
     for table in others_former:

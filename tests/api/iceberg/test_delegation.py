@@ -19,6 +19,7 @@ from catalog.models import (
     AuditEvent,
     Grant,
     IcebergMetadata,
+    IcebergPath,
     IdempotencyRecord,
     Namespace,
     StorageProfile,
@@ -343,6 +344,35 @@ def test_nothing_is_registered_without_the_token_service(lake: Lake, iceberg: Ic
     with unchanged():
         answer = iceberg.call("POST", "namespaces/bound/register", body, headers=DELEGATED)
     assert answer.status_code == 503, answer.content
+
+
+@pytest.mark.operation("createTable")
+@pytest.mark.parametrize("stage", [False, True])
+def test_nothing_is_created_around_files_of_another_table(lake: Lake, iceberg: Iceberg, stage):
+    """Nobody gets credentials for the location."""
+    around = f"{lake.profile.roots[0]}/around"
+    IcebergPath.objects.create(table=lake.table, path=f"{around}/data")
+    body = {"name": "new", "schema": ICEBERG_SCHEMA, "location": around, "stage-create": stage}
+    with unchanged():
+        answer = iceberg.call("POST", "namespaces/bound/tables", body, headers=DELEGATED)
+    assert answer.status_code == 503, answer.content
+    assert "another table has files inside" in answer.json()["error"]["message"]
+    assert lake.store.keys(lake.bucket) == []
+    iceberg.post("namespaces/bound/tables", body)  # without credentials
+
+
+@pytest.mark.operation("registerTable")
+def test_nothing_is_registered_around_files_of_another_table(lake: Lake, iceberg: Iceberg):
+    around = f"{lake.profile.roots[0]}/around"
+    location = created(iceberg, name="new", location=around)["metadata-location"]
+    iceberg.post("namespaces/bound/tables/new/unregister")
+    IcebergPath.objects.create(table=lake.table, path=f"{around}/data")
+    body = {"name": "again", "metadata-location": location}
+    with unchanged():
+        answer = iceberg.call("POST", "namespaces/bound/register", body, headers=DELEGATED)
+    assert answer.status_code == 503, answer.content
+    assert "another table has files inside" in answer.json()["error"]["message"]
+    iceberg.post("namespaces/bound/register", body)  # without credentials
 
 
 # --- new tables --------------------------------------------------------------------------------

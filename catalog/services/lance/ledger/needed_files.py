@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import BooleanField, Count, Q, QuerySet, Sum
+from django.db.models.expressions import RawSQL
 
 from catalog.errors import (
     CatalogError,
@@ -20,7 +21,7 @@ from catalog.errors import (
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import Contents
-from catalog.models import Job, JobStatus, Table, TableFormat, TableVersion
+from catalog.models import JobStatus, Table, TableFormat, TableVersion
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests
 from catalog.services.storage import file_references, recorded_references
@@ -30,6 +31,18 @@ from catalog.storage import locations
 log = logging.getLogger(__name__)
 
 _REPORT_EVERY = 100
+_IS_RETIRED = RawSQL(
+    """
+    EXISTS (
+        SELECT FROM catalog_job j
+        WHERE j.table_id = catalog_tableversion.table_id AND j.status = ANY(%s)
+            AND j.result -> %s -> catalog_tableversion.branch @> to_jsonb(catalog_tableversion.version)
+    )
+    """,
+    [[JobStatus.QUEUED.value, JobStatus.RUNNING.value], RETIRED],
+    output_field=BooleanField(),
+)
+"""True for a version that an unfinished job has retired, and may restore."""
 _GIB = 1024**3
 
 
@@ -125,12 +138,8 @@ class NeededFiles:
 
     def _rows(self, holders: Collection[int]) -> QuerySet[TableVersion]:
         """The versions that dependents have, or will have again after a clean-up that is running."""
-        condition = Q(deleted_at=None)
-        active = (JobStatus.QUEUED, JobStatus.RUNNING)
-        jobs = Job.objects.filter(table__in=holders, status__in=active, result__has_key=RETIRED)
-        for pk, result in jobs.values_list("table_id", "result"):
-            for branch, versions in (result or {})[RETIRED].items():
-                condition |= Q(table=pk, branch=branch, version__in=versions)
+        # In one statement: the clean-up of a dependent may retire and restore versions meanwhile.
+        condition = Q(deleted_at=None) | Q(_IS_RETIRED)
         rows = TableVersion.objects.filter(condition, table__in=holders)
         return rows.only("table_id", "branch", "version", "manifest_path", "staged_path")
 

@@ -28,11 +28,17 @@ from catalog.services.governance import annotation_operations, approvals
 from catalog.services.lance.materialized_views import materialized_views, refreshes
 from catalog.services.maintenance import job_runner
 from catalog.services.recovery import rule_operations
-from catalog.services.tables import job_operations
+from catalog.services.tables import job_operations, table_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
 from tests.cases import shared_cases
-from tests.factories import make_administrator, make_lance_table, make_table, unchanged
+from tests.factories import (
+    make_administrator,
+    make_lance_table,
+    make_namespace,
+    make_table,
+    unchanged,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 SOURCE, VIEW = ("ws", "t"), ("ws", "v")
@@ -186,6 +192,37 @@ def test_only_administrators_change_the_owner_of_a_view(view):
     assert Table.objects.get(name="v").owner == "group:team"
     give("root", SYSTEM)
     assert Table.objects.get(name="v").owner == "root"
+
+
+@pytest.mark.parametrize("reads", ["source", "nothing"])
+def test_a_limited_key_makes_nobody_owner_of_a_view_of_what_it_may_not_read(view, reads):
+    """The refreshes have the rights of the owner, without the limits of the key."""
+    make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)
+    limit = make_namespace("views").pk
+    commit([table_operations.RenameTable(table=VIEW, new=("views", "v"))], actor=SYSTEM)
+    everything = access.On.namespace(("views",))
+    grants.set_grant(actor=SYSTEM, on=everything, principal="user:ann", privileges=Privilege.ALL)
+    if reads == "source":
+        source = access.On.table(SOURCE)
+        grants.set_grant(actor=SYSTEM, on=source, principal="user:ann", privileges=Privilege.READ)
+    ann = access.named("user:ann")
+    own = annotation_operations.SetOwner(target=("views", "v"), is_table=True, owner="user:ann")
+    with unchanged(), pytest.raises(PermissionDenied, match="with a key that is limited"):
+        commit([own], actor=ann.through(within=limit))
+    assert tasks.refresh_views() == 1  # as its former owner
+    Job.objects.all().delete()
+    commit([own], actor=ann)
+    assert tasks.refresh_views() == (reads == "source")
+
+
+def test_a_limited_key_makes_its_principal_owner_of_a_view_of_what_it_may_read(view):
+    make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)
+    everything = access.On.namespace(("ws",))
+    grants.set_grant(actor=SYSTEM, on=everything, principal="user:ann", privileges=Privilege.ALL)
+    own = annotation_operations.SetOwner(target=VIEW, is_table=True, owner="user:ann")
+    limited = access.named("user:ann").through(within=view.table.namespace_id)
+    commit([own], actor=limited)
+    assert Table.objects.get(name="v").owner == "user:ann"
 
 
 @shared_cases("name", UNKNOWN)

@@ -18,6 +18,7 @@ from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
+from catalog.services.iceberg.metadata_operations import CreateFromMetadata, RegisterFromMetadata
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.recovery import purge, undrop
 from catalog.storage import local_files
@@ -254,6 +255,43 @@ def test_a_file_that_is_about_to_be_removed_cannot_be_registered(monkeypatch):
         iceberg_commits.register_table(
             actor=SYSTEM, table=T, metadata_location=f"file://{file}", overwrite=True
         )
+
+
+def test_a_file_that_was_removed_since_it_was_read_cannot_be_registered(monkeypatch):
+    make(keep=1)
+    table = commits(2)
+    file = next(Path(table.location).rglob("00001-*"))
+    prepare = RegisterFromMetadata.prepare
+
+    def prepare_late(operation: RegisterFromMetadata) -> CreateFromMetadata:
+        monkeypatch.undo()
+        commits(1, start=2)
+        return prepare(operation)
+
+    monkeypatch.setattr(RegisterFromMetadata, "prepare", prepare_late)
+    with pytest.raises(InvalidLocation, match="was removed"):
+        iceberg_commits.register_table(
+            actor=SYSTEM, table=T, metadata_location=f"file://{file}", overwrite=True
+        )
+    assert not file.exists()
+    assert iceberg_tables.load_table(actor=SYSTEM, table=T).sequence == 3
+    assert ledger() == metadata(table) == [2, 3]
+
+
+def test_a_file_that_was_restored_can_be_registered():
+    make(keep=1)
+    table = commits(2)
+    file = next(Path(table.location).rglob("00001-*"))
+    content = file.read_bytes()
+    commits(1, start=2)
+    file.write_bytes(content)
+    TableVersion.objects.filter(deleted_at__isnull=False).update(
+        deleted_at=Now() - timedelta(minutes=16)
+    )
+    iceberg_commits.register_table(
+        actor=SYSTEM, table=T, metadata_location=f"file://{file}", overwrite=True
+    )
+    assert ledger() == [1]
 
 
 def test_the_sweep_keeps_registered_files(monkeypatch):

@@ -1,12 +1,13 @@
 """Concurrent commits to Iceberg tables over real connections, and with an unreachable database."""
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import psycopg
@@ -29,7 +30,7 @@ from catalog.postgresql.outcomes import OutcomeLost
 from catalog.services.engine import commit as engine_commit
 from catalog.services.engine import commit_outcomes, commit_queue
 from catalog.services.iceberg import commits as iceberg_commits
-from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import metadata_files, metadata_operations
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
@@ -551,3 +552,57 @@ def test_a_commit_whose_session_ended_before_it_is_repeated(warehouse, two_table
     assert len(files(warehouse).keys() - before.keys()) == 1
     assert sweep_later() == 0
     agrees(warehouse)
+
+
+def test_a_metadata_file_that_is_being_registered_is_not_removed(monkeypatch):
+    """Its table has moved, so another one can be registered at the former location."""
+    keep = {
+        "write.metadata.previous-versions-max": "1",
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
+    made = make_iceberg_table(*T, properties=keep)
+    former = made.metadata_location
+    moved = {"action": "set-location", "location": f"{made.location}-moved"}
+    iceberg_commits.commit_table(
+        actor=SYSTEM, change=TableChange(table=T, requirements=[], updates=[moved])
+    )
+    is_checked, may_continue = Event(), Event()
+    enter = metadata_operations.enter_version
+
+    def enter_late(*arguments: Any) -> None:
+        if threading.current_thread() is registration:
+            is_checked.set()
+            assert may_continue.wait(20)
+        enter(*arguments)
+
+    monkeypatch.setattr(metadata_operations, "enter_version", enter_late)
+    registration = in_thread(
+        lambda: iceberg_commits.register_table(actor=SYSTEM, table=U, metadata_location=former)
+    )
+    assert is_checked.wait(20)
+    writer = in_thread(lambda: set_properties(T, number="1"))
+    writer.join(1)
+    may_continue.set()
+    registration.join(20)
+    writer.join(20)
+    assert iceberg_tables.load_table(actor=SYSTEM, table=U).metadata_location == former
+    assert iceberg_tables.load_table(actor=SYSTEM, table=T).sequence == 2
+    assert Path(former.removeprefix("file://")).exists()
+
+
+def in_thread(call: Callable[[], object]) -> Thread:
+    def run() -> None:
+        try:
+            call()
+        finally:
+            connection.close()
+
+    thread = Thread(target=run)
+    thread.start()
+    return thread
+
+
+def set_properties(table: tuple[str, ...], **properties: str) -> LoadedTable:
+    update = {"action": "set-properties", "updates": properties}
+    change = TableChange(table=table, requirements=[], updates=[update])
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change)

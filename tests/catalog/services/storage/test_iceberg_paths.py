@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from catalog import access
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, LocationTaken
-from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
+from catalog.models import IcebergPath, Job, JobStatus, Table, TableState, TrashItem
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege, closure
 from catalog.services.engine.commit import commit
@@ -26,6 +26,7 @@ from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
+from catalog.services.recovery import undrop as recovery_undrop
 from catalog.services.tables import table_operations
 from catalog.services.tables.namespace_operations import CreateNamespace
 from tests.factories import (
@@ -230,9 +231,13 @@ def test_a_view_records_its_metadata_path(warehouse):
     refuse(warehouse / "shared", warehouse / "shared", "view")
 
 
-def test_a_dropped_table_holds_no_paths(warehouse):
+def test_a_dropped_table_holds_its_paths_until_it_is_purged(warehouse, settings):
+    settings.MONODON_PURGE_GRACE_SECONDS = 0
     make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/shared"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    refuse(f"{warehouse}/shared", f"{warehouse}/shared")
+    recovery_undrop.purge_now(actor=SYSTEM, item=TrashItem.objects.latest("pk").pk)
+    job_runner.run_job(Job.objects.latest("pk").pk)
     make_table("ns", "lance", location=f"{warehouse}/shared")
 
 
