@@ -36,6 +36,25 @@ class TableDescription:
 _DESCRIBE = access.TableRead(
     "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format"
 )
+KIND = access.TableRead("t.format, t.kind", name="kind")
+MOST_LISTED_AT_ONCE = 1_000
+# The number of rows is bounded, not that of the names: the statement also skips tables of the other format.
+FEW_NAMES = access.NamespaceRead(
+    "few.names, few.number",
+    name="names",
+    join=f"""CROSS JOIN LATERAL (
+        SELECT count(*) AS number, coalesce(
+            array_agg(name ORDER BY name) FILTER (WHERE format = %(format)s AND kind = 'table'), '{{}}'
+        ) AS names
+        FROM (
+            SELECT name, format, kind FROM catalog_table
+            WHERE namespace_id = n.id AND state <> 'dropped'
+            ORDER BY name LIMIT {MOST_LISTED_AT_ONCE + 1}
+        ) t
+    ) few""",  # noqa: S608 -- a constant
+    parameters=("digest", "format"),
+)
+"""The names of the tables of a namespace in a format, if it has at most this many tables and views, and their number."""
 _LIST = """
     SELECT ARRAY(
         SELECT name FROM catalog_table
