@@ -34,15 +34,15 @@ def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
     return rows[0]
 
 
-_EXISTS = "SELECT 1 FROM catalog_namespace WHERE digest = %s AND dropped_at IS NULL"
+PROPERTIES = access.NamespaceRead("n.properties", name="namespace properties")
+EXISTS = access.NamespaceRead("true", name="namespace exists")
 
 
 def require_namespace(*, actor: Principal, namespace: Identifier) -> None:
-    """Require that a namespace exists. Raises NamespaceNotFound. One statement."""
-    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
-    cursor = hot_cursor()
-    cursor.execute(_EXISTS, [digest(namespace)])
-    if cursor.fetchone() is None:
+    """Require that a namespace exists. Raises NamespaceNotFound. One statement, or two (``access.NamespaceRead``)."""
+    target, values = On.namespace(namespace), {"digest": digest(namespace)}
+    _, row = EXISTS.fetch(actor, Privilege.BROWSE, target, values)
+    if row is None:
         raise NamespaceNotFound(namespace)
 
 

@@ -2,7 +2,9 @@
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
@@ -33,8 +35,9 @@ class TableDescription:
     format: TableFormat = TableFormat.LANCE
 
 
-_DESCRIBE = access.TableRead(
-    "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format"
+DESCRIBE = access.TableRead(
+    "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format",
+    name="lance describe",
 )
 KIND = access.TableRead("t.format, t.kind", name="kind")
 MOST_LISTED_AT_ONCE = 1_000
@@ -74,10 +77,20 @@ def describe_table(
 
     Raises NamespaceNotFound, TableNotFound. One statement, or two (``access.TableRead``).
     """
-    held, row = _DESCRIBE.fetch(actor, privilege, On.table(table), {"digest": digest(table)})
-    if row is None or row[6] != TableFormat.LANCE:
+    held, row = DESCRIBE.fetch(actor, privilege, On.table(table), {"digest": digest(table)})
+    description = None if row is None else description_of(table, row, held)
+    if description is None:
         raise not_found(table)
-    pk, uuid_, location, properties, state, managed_versioning, _ = row
+    return description
+
+
+def description_of(
+    table: Identifier, columns: Sequence[Any], held: Privilege
+) -> TableDescription | None:
+    """The description in the columns of ``DESCRIBE``; None for a table of another format."""
+    pk, uuid_, location, properties, state, managed_versioning, format_ = columns
+    if format_ != TableFormat.LANCE:
+        return None
     if isinstance(properties, str):
         properties = json.loads(properties)
     is_declared = state == TableState.DECLARED
@@ -145,14 +158,17 @@ def list_tables(
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
     if not access.sees_all_in(actor, namespace):
         visible = _visible_names(actor, namespace, format, page_token or "", include_declared)
-        page = list(visible[: size + 1])
-        return page[:size], page[size - 1] if len(page) > size else None
+        return page_of(list(visible[: size + 1]), size)
     cursor = hot_cursor()
     cursor.execute(_LIST, [format, page_token or "", include_declared, size + 1, digest(namespace)])
     row = cursor.fetchone()
     if row is None:
         raise NamespaceNotFound(namespace)
-    names = row[0]
+    return page_of(row[0], size)
+
+
+def page_of(names: list[str], size: int) -> tuple[list[str], str | None]:
+    """The first names, and the token of the next page if there are more."""
     return names[:size], names[size - 1] if len(names) > size else None
 
 

@@ -28,22 +28,8 @@ CONFIG = "/v1/config"
 
 
 @pytest.fixture
-def asker(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("config.wsgi.close_old_connections", lambda: None)
-    asker = Asker(IcebergReads())
-    yield asker
-    asker.close()
-
-
-@pytest.fixture
-def admin() -> str:
-    return api_keys.create_api_key(actor=SYSTEM, name="admin", level=PrincipalLevel.ADMIN)[1]
-
-
-@pytest.fixture
-def tenant() -> str:
-    """The key of a principal without grants."""
-    return api_keys.create_api_key(actor=SYSTEM, name="tenant", level=PrincipalLevel.GRANTED)[1]
+def asker(make_asker: Any) -> Asker:
+    return make_asker(IcebergReads())
 
 
 def request_of(key: str, path: str = TABLE, method: str = "GET", **more: str) -> dict[str, Any]:
