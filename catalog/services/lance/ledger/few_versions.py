@@ -42,5 +42,6 @@ def rows_of(columns: Sequence[Any]) -> tuple[str, list[list[Any]]] | None:
     """
     location, text = columns
     rows = orjson.loads(text) if text else []
-    are_moved = all(versions.was_moved(location, row[1], row[3]) for row in rows)
+    staged = [row for row in rows if row[1] is not None]
+    are_moved = all(versions.was_moved(location, row[1], row[3]) for row in staged)
     return (location, rows) if are_moved else None
