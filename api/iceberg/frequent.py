@@ -212,8 +212,8 @@ def _list(request: dict[str, Any], principal: Principal, namespace: _Object) -> 
 
 
 def _listed(levels: tuple[str, ...], columns: Row) -> Content | None:
-    names, number = columns
-    if number > tables.MOST_LISTED_AT_ONCE:
+    (names,) = columns
+    if names is None:
         return None
     answer = ListTables.answer(list(levels), names, None)
     return Content(HTTPStatus.OK.value, [("Content-Type", JSON)], orjson.dumps(answer))

@@ -20,16 +20,16 @@ from api.lance import urls
 from api.lance.operation import JSON, content_of
 from api.lance.views.namespaces import DescribeNamespace, NamespaceExists
 from api.lance.views.tables import DescribeTable, ListTables, TableExists
-from api.lance.views.versions import DescribeTableVersion, ListTableVersions
+from api.lance.views.versions import ListTableVersions
 from api.operation import parse_object, parse_query, refuse_repeated_keys
 from catalog.access import ObjectRead, Principal
 from catalog.errors import CatalogError, InvalidInput
 from catalog.formats.lance.naming import MAX_VERSION, branch_name
 from catalog.identifiers import Identifier, digest
 from catalog.models import TableFormat
-from catalog.postgresql.pipeline import Row
+from catalog.postgresql.pipeline import Parameters, Row
 from catalog.privileges import NOTHING, Privilege
-from catalog.services.lance.ledger import few_versions, manifests, versions
+from catalog.services.lance.ledger import few_versions, versions
 from catalog.services.tables import namespaces, tables, usage
 from catalog.services.tables.usage import Read as Use
 
@@ -57,7 +57,7 @@ class _Answer(NamedTuple):
     privilege: Privilege
     render: Callable[[Row], Content | None]
     """The answer for the columns of the statement; None: the ordinary way decides."""
-    more: tuple[bytes, ...] = ()
+    more: Parameters = ()
     """The parameters of the statement after the digest."""
     is_load: bool = False
 
@@ -68,7 +68,7 @@ class _Call(NamedTuple):
     operation: str
     target: str
     identifier: Identifier
-    parameters: tuple[bytes, ...]
+    parameters: Parameters
     answer: _Answer
 
 
@@ -77,11 +77,11 @@ class LanceReads:
 
     def __init__(self) -> None:
         self.statements = {
-            **tables.DESCRIBE.statements,
+            **tables.DESCRIBE_LOCAL.statements,
             **tables.KIND.statements,
             **tables.FEW_NAMES.statements,
             **namespaces.EXISTS.statements,
-            **namespaces.PROPERTIES.statements,
+            **namespaces.FEW_PROPERTIES.statements,
             **few_versions.ASCENDING.statements,
             **few_versions.DESCENDING.statements,
         }
@@ -164,11 +164,9 @@ def _describe_table(request: _Request) -> _Answer | None:
 
     def render(columns: Row) -> Content | None:
         facts = tables.description_of(table, columns, NOTHING)
-        if facts is None or not facts.location.startswith("/"):
-            return None
-        return _json(content_of(view.answer(facts, None, *extras)))
+        return None if facts is None else _json(content_of(view.answer(facts, None, *extras)))
 
-    return _Answer(tables.DESCRIBE, Privilege.READ, render, is_load=True)
+    return _Answer(tables.DESCRIBE_LOCAL, Privilege.READ, render, is_load=True)
 
 
 def _table_exists(request: _Request) -> _Answer | None:
@@ -186,10 +184,9 @@ def _list_tables(request: _Request) -> _Answer | None:
     size = page["limit"] or tables.PAGE_SIZE
 
     def render(columns: Row) -> Content | None:
-        names, number = columns
-        if number > tables.MOST_LISTED_AT_ONCE:
+        if columns[0] is None:
             return None
-        names, token = tables.page_of(names, size)
+        names, token = tables.page_of(columns[0], size)
         return _json(content_of(m.ListTablesResponse(tables=names, page_token=token)))
 
     return _Answer(tables.FEW_NAMES, Privilege.BROWSE, render, (b"lance",))
@@ -207,7 +204,7 @@ def _described_namespace(columns: Row) -> Content:
 
 _NAMESPACE_EXISTS = _Answer(namespaces.EXISTS, Privilege.BROWSE, lambda _: _NOTHING)
 # Who may only browse it sees no location among the properties: the ordinary way decides.
-_DESCRIBE_NAMESPACE = _Answer(namespaces.PROPERTIES, Privilege.READ, _described_namespace)
+_DESCRIBE_NAMESPACE = _Answer(namespaces.FEW_PROPERTIES, Privilege.READ, _described_namespace)
 
 
 # -- versions
@@ -219,38 +216,13 @@ def _list_versions(request: _Request) -> _Answer | None:
     first, size = versions.bounds(**selection)
     if view.branch(body) or first > MAX_VERSION:
         return None
-    most = few_versions.MOST
 
     def render(columns: Row) -> Content | None:
-        few = few_versions.rows_of(columns)
-        if few is None or (len(few[1]) > most and size > most):
-            return None
-        location, rows = few
-        page, token = versions.page_of(rows, location, size)
-        return _json(orjson.dumps(view.answer(page, token)))
+        page = few_versions.page_of(columns, size)
+        return None if page is None else _json(orjson.dumps(view.answer(*page)))
 
     statement = few_versions.DESCENDING if selection["descending"] else few_versions.ASCENDING
-    limit = min(size, most) + 1
-    return _Answer(statement, Privilege.READ, render, (str(first).encode(), str(limit).encode()))
-
-
-def _describe_version(request: _Request) -> _Answer | None:
-    view, body = request.view, request.body
-    number = MAX_VERSION if body.version is None else body.version
-    if branch_name(body.branch) or number > MAX_VERSION:
-        return None
-
-    def render(columns: Row) -> Content | None:
-        location, rows = few_versions.rows_of(columns) or ("", [])
-        if not rows:
-            return None
-        version = versions.from_row(rows[0], location)
-        is_meant = body.version is None or version.version == body.version
-        if not is_meant or manifests.is_gone(location, version.manifest_path):
-            return None
-        return _json(content_of(view.answer(version)))
-
-    return _Answer(few_versions.DESCENDING, Privilege.READ, render, (str(number).encode(), b"1"))
+    return _Answer(statement, Privilege.READ, render, few_versions.parameters(first, size))
 
 
 _ANSWERS: Mapping[Any, Callable[[_Request], _Answer | None]] = {
@@ -260,5 +232,4 @@ _ANSWERS: Mapping[Any, Callable[[_Request], _Answer | None]] = {
     NamespaceExists: lambda _: _NAMESPACE_EXISTS,
     DescribeNamespace: lambda _: _DESCRIBE_NAMESPACE,
     ListTableVersions: _list_versions,
-    DescribeTableVersion: _describe_version,
 }

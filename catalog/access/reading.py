@@ -123,9 +123,10 @@ class NamespaceRead(ObjectRead):
         *,
         name: str = "",
         join: str = "",
+        condition: str = "true",
         parameters: tuple[str, ...] = ("digest",),
     ) -> None:
-        is_meant = "n.digest = %(digest)s AND n.dropped_at IS NULL"
+        is_meant = f"n.digest = %(digest)s AND n.dropped_at IS NULL AND {condition}"
         text = f"SELECT {columns} FROM catalog_namespace n {join} WHERE {is_meant}"  # noqa: S608 -- no input
         with_facts = f"""
             SELECT {FACTS}, {columns} FROM (SELECT) always LEFT JOIN (

@@ -13,7 +13,8 @@ from psycopg.adapt import Transformer
 from api.front import environ
 from api.front.answer import Answer
 from api.front.frequent import FrequentReads, Reads
-from catalog.models import Grant
+from catalog.identifiers import digest
+from catalog.models import Grant, Namespace, Table, TableFormat
 from catalog.models import Principal as Row
 from catalog.postgresql.pipeline import Pipeline
 from catalog.privileges import READ_ONLY, Privilege
@@ -94,3 +95,19 @@ def comparable(answer: Answer) -> tuple[Any, ...]:
     headers = {name: value for name, value in answer.headers if name != "x-request-id"}
     # Django's answers to HEAD have the length of no content.
     return answer.status, headers, answer.content, answer.principal
+
+
+def add_tables(namespace: Namespace, numbers: range, size: int, format_: TableFormat) -> None:
+    """Add tables whose names have this number of bytes."""
+    names = [f"{number:0{size}}" for number in numbers]
+    Table.objects.bulk_create(
+        Table(
+            namespace=namespace,
+            name=name,
+            digest=digest((*namespace.path, name)),
+            location=f"/x/{name}",
+            format=format_,
+            state="live",
+        )
+        for name in names
+    )

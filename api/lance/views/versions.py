@@ -105,10 +105,6 @@ class DescribeTableVersion(LanceOperation):
         row = lance_reconcile.describe_version(
             actor=actor, table=id, version=body.version, branch=branch
         )
-        return self.answer(row)
-
-    @staticmethod
-    def answer(row: lance_versions.Version) -> m.DescribeTableVersionResponse:
         return m.DescribeTableVersionResponse(version=_version(row))
 
 

@@ -9,6 +9,7 @@ from catalog.errors import NamespaceNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace
 from catalog.postgresql.cursors import hot_cursor
+from catalog.postgresql.pipeline import are_small
 from catalog.privileges import Privilege
 from catalog.services.engine.prepared import selects
 
@@ -34,7 +35,9 @@ def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
     return rows[0]
 
 
-PROPERTIES = access.NamespaceRead("n.properties", name="namespace properties")
+FEW_PROPERTIES = access.NamespaceRead(
+    "n.properties", name="namespace properties", condition=are_small("n.properties")
+)
 EXISTS = access.NamespaceRead("true", name="namespace exists")
 
 

@@ -14,6 +14,7 @@ from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableN
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
+from catalog.postgresql.pipeline import are_small
 from catalog.privileges import Privilege
 
 PAGE_SIZE = 10_000
@@ -35,29 +36,34 @@ class TableDescription:
     format: TableFormat = TableFormat.LANCE
 
 
-DESCRIBE = access.TableRead(
-    "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format",
+_DESCRIPTION = "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format"
+_DESCRIBE = access.TableRead(_DESCRIPTION)
+DESCRIBE_LOCAL = access.TableRead(
+    _DESCRIPTION,
     name="lance describe",
+    condition=f"t.format = 'lance' AND t.location ^@ '/' AND {are_small('t.properties')}",
 )
+"""The columns of ``description_of`` for a Lance table in local files with few properties."""
 KIND = access.TableRead("t.format, t.kind", name="kind")
-MOST_LISTED_AT_ONCE = 1_000
+_MOST_NAMES, _MOST_BYTES = 1_000, 50_000
 # The number of rows is bounded, not that of the names: the statement also skips tables of the other format.
 FEW_NAMES = access.NamespaceRead(
-    "few.names, few.number",
+    "few.names",
     name="names",
     join=f"""CROSS JOIN LATERAL (
-        SELECT count(*) AS number, coalesce(
-            array_agg(name ORDER BY name) FILTER (WHERE format = %(format)s AND kind = 'table'), '{{}}'
-        ) AS names
+        SELECT CASE WHEN count(*) <= {_MOST_NAMES} AND coalesce(sum(octet_length(name)), 0) <= {_MOST_BYTES}
+            THEN coalesce(
+                array_agg(name ORDER BY name) FILTER (WHERE format = %(format)s AND kind = 'table'), '{{}}'
+            ) END AS names
         FROM (
             SELECT name, format, kind FROM catalog_table
             WHERE namespace_id = n.id AND state <> 'dropped'
-            ORDER BY name LIMIT {MOST_LISTED_AT_ONCE + 1}
+            ORDER BY name LIMIT {_MOST_NAMES + 1}
         ) t
     ) few""",  # noqa: S608 -- a constant
     parameters=("digest", "format"),
 )
-"""The names of the tables of a namespace in a format, if it has at most this many tables and views, and their number."""
+"""The names of the tables of a namespace in a format; NULL if it has more tables and views, or longer names."""
 _LIST = """
     SELECT ARRAY(
         SELECT name FROM catalog_table
@@ -77,7 +83,7 @@ def describe_table(
 
     Raises NamespaceNotFound, TableNotFound. One statement, or two (``access.TableRead``).
     """
-    held, row = DESCRIBE.fetch(actor, privilege, On.table(table), {"digest": digest(table)})
+    held, row = _DESCRIBE.fetch(actor, privilege, On.table(table), {"digest": digest(table)})
     description = None if row is None else description_of(table, row, held)
     if description is None:
         raise not_found(table)
@@ -87,7 +93,7 @@ def describe_table(
 def description_of(
     table: Identifier, columns: Sequence[Any], held: Privilege
 ) -> TableDescription | None:
-    """The description in the columns of ``DESCRIBE``; None for a table of another format."""
+    """The description in these columns; None for a table of another format."""
     pk, uuid_, location, properties, state, managed_versioning, format_ = columns
     if format_ != TableFormat.LANCE:
         return None

@@ -9,9 +9,7 @@ import orjson
 import pytest
 from django.utils import timezone
 
-from api.front.answer import Answer
 from api.iceberg.frequent import IcebergReads
-from api.lance import frequent
 from api.lance.frequent import LanceReads
 from catalog.access import SYSTEM
 from catalog.access.cached_grants import cache
@@ -21,33 +19,21 @@ from catalog.postgresql.pipeline import NoRow
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication, known_keys
 from catalog.services.engine.commit import commit
-from catalog.services.lance.ledger import few_versions, manifests, version_operations, versions
+from catalog.services.lance.ledger import manifests, version_operations
 from catalog.services.tables import (
     namespace_operations,
     table_operations,
-    tables,
     usage,
 )
-from tests.api.event_loop import Asker, comparable, grant, request_of
+from tests.api.event_loop import Asker, comparable, grant
+from tests.api.lance.reads import OF_TABLE, READS, agree, ask_for, create, make_live_table, refuse
 from tests.factories import (
     make_iceberg_table,
     make_namespace,
     make_table,
-    stage,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
-
-READS = {
-    "describe": ("POST", "/v1/table/ns$t/describe"),
-    "exists": ("POST", "/v1/table/ns$t/exists"),
-    "list": ("GET", "/v1/namespace/ns/table/list"),
-    "versions": ("POST", "/v1/table/ns$t/version/list"),
-    "version": ("POST", "/v1/table/ns$t/version/describe"),
-    "namespace": ("POST", "/v1/namespace/ns/describe"),
-    "namespace exists": ("POST", "/v1/namespace/ns/exists"),
-}
-OF_TABLE = ("describe", "exists", "versions", "version")
 
 
 @pytest.fixture
@@ -59,42 +45,6 @@ def asker(make_asker: Any) -> Asker:
 def table() -> Table:
     """A table with three versions whose manifests are files."""
     return make_live_table("ns", "t")
-
-
-def make_live_table(*identifier: str, numbers: Any = (1, 2, 3)) -> Table:
-    row = make_table(*identifier, properties={"team": "a"})
-    commit([create(row, identifier, number) for number in numbers], actor=SYSTEM)
-    versions.settle(row)
-    return row
-
-
-def create(row: Table, identifier: tuple[str, ...], number: int, **more: Any) -> Any:
-    path = str(stage(row, number)).lstrip("/")
-    return version_operations.CreateVersion(
-        table=identifier, version=number, manifest_path=path, **more
-    )
-
-
-def ask_for(key: str, read: str, **more: str) -> dict[str, Any]:
-    method, path = READS[read]
-    more = {"CONTENT_TYPE": "application/json", **more}
-    return request_of(key, more.pop("PATH_INFO", path), more.pop("METHOD", method), **more)
-
-
-def agree(asker: Asker, request: dict[str, Any], body: bytes = b"") -> Answer:
-    """Require that the event loop answers, and as Django does; return the answer."""
-    expected = asker.ordinary(request, body)
-    answer = asker.in_loop(request, body)
-    assert answer is not None, (request["PATH_INFO"], request["QUERY_STRING"], body)
-    assert comparable(answer) == comparable(expected)
-    return answer
-
-
-def refuse(asker: Asker, request: dict[str, Any], status: int, body: bytes = b"") -> None:
-    """Require that Django answers with this status, and the event loop does not, before and afterwards."""
-    assert asker.in_loop(request, body) is None
-    assert asker.ordinary(request, body).status == status
-    assert asker.in_loop(request, body) is None
 
 
 BODIES: dict[str, list[Any]] = {
@@ -116,7 +66,6 @@ BODIES: dict[str, list[Any]] = {
         {"branch": "main", "limit": 1_000_000},
         {"page_token": "0", "descending": True},
     ],
-    "version": [{"version": 1}, {"version": 3}, {"version": None, "branch": "main"}],
     "namespace": [{"id": ["ns"]}],
     "namespace exists": [{"id": ["ns"]}],
 }
@@ -142,7 +91,6 @@ def test_a_declared_table(asker, admin):
     body = b'{"check_declared": true}'
     assert b'"is_only_declared":true' in agree(asker, ask_for(admin, "describe"), body).content
     assert agree(asker, ask_for(admin, "versions")).content == b'{"versions":[]}'
-    refuse(asker, ask_for(admin, "version"), 404)
 
 
 @pytest.mark.parametrize("delimiter", [".", "/", "::", "$", "n"])
@@ -184,7 +132,6 @@ def test_metadata_of_versions(asker, admin, table):
         [create(table, ("ns", "t"), 4, metadata=odd, e_tag='"x"', manifest_size=1)], actor=SYSTEM
     )
     assert b'"e_tag"' in agree(asker, ask_for(admin, "versions")).content
-    agree(asker, ask_for(admin, "version"))
 
 
 # -- the state of the objects
@@ -203,7 +150,6 @@ def test_a_change_is_visible_at_once(asker, admin, table):
     assert dict(zip(READS, changed, strict=True)) == {
         **dict.fromkeys(READS, False),
         "versions": True,
-        "version": True,
     }
     rename = table_operations.RenameTable(table=("ns", "t"), new=("ns", "u"))
     commit([rename], actor=SYSTEM)
@@ -237,18 +183,6 @@ def test_deleted_versions(asker, admin, table):
     delete = version_operations.DeleteVersions(table=("ns", "t"), branch="", ranges=((1, 3),))
     commit([delete], actor=SYSTEM)
     assert agree(asker, ask_for(admin, "versions")).content.count(b"manifest_path") == 1
-    refuse(asker, ask_for(admin, "version"), 404, b'{"version": 2}')
-    agree(asker, ask_for(admin, "version"), b'{"version": 3}')
-
-
-def test_a_removed_manifest_takes_the_ordinary_way(asker, admin, table):
-    request = ask_for(admin, "version")
-    agree(asker, request, b'{"version": 2}')
-    row = TableVersion.objects.get(table=table, version=2)
-    Path("/" + row.manifest_path.lstrip("/")).unlink()
-    refuse(asker, request, 404, b'{"version": 2}')
-    assert TableVersion.objects.get(pk=row.pk).deleted_at is not None
-    assert agree(asker, ask_for(admin, "versions")).content.count(b"manifest_path") == 2
 
 
 def test_a_manifest_that_may_have_to_be_moved_takes_the_ordinary_way(asker, admin, table):
@@ -258,32 +192,21 @@ def test_a_manifest_that_may_have_to_be_moved_takes_the_ordinary_way(asker, admi
     staged = final.with_name(f"{final.name}-0b9e7a4c-3f6d-4e4b-9f5e-2a1c5d7e8f90")
     final.rename(staged)
     TableVersion.objects.filter(pk=row.pk).update(staged_path=str(staged).lstrip("/"))
-    for read in ("versions", "version"):
-        request = ask_for(admin, read)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(manifests, "_seen_at", type(manifests._seen_at)())
-            assert asker.in_loop(request) is None
+    request = ask_for(admin, "versions")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifests, "_seen_at", type(manifests._seen_at)())
+        assert asker.in_loop(request) is None
     assert staged.exists()
-    expected = asker.ordinary(ask_for(admin, "version"))
+    expected = asker.ordinary(request)
     assert final.exists()
     assert not staged.exists()
-    assert comparable(asker.in_loop(ask_for(admin, "version"))) == comparable(expected)
-    agree(asker, ask_for(admin, "versions"))
+    assert comparable(asker.in_loop(request)) == comparable(expected)
 
 
-def test_long_lists_take_the_ordinary_way(asker, admin, table, monkeypatch):
-    monkeypatch.setattr(few_versions, "MOST", 2)
-    monkeypatch.setattr(tables, "MOST_LISTED_AT_ONCE", 1)
-    frequent._call_of.cache_clear()
-    for body in (b'{"limit": 1}', b'{"limit": 2}', b'{"limit": 2, "page_token": "1"}'):
-        agree(asker, ask_for(admin, "versions"), body)
-    agree(asker, ask_for(admin, "versions"), b'{"page_token": "1"}')
-    agree(asker, ask_for(admin, "list"))
-    make_table("ns", "u")
-    for read, body in (("versions", b""), ("versions", b'{"limit": 3}'), ("list", b"")):
-        assert asker.ordinary(ask_for(admin, read), body).status == 200
-        assert asker.in_loop(ask_for(admin, read), body) is None
-    frequent._call_of.cache_clear()
+def test_describing_a_version_takes_the_ordinary_way(asker, admin, table):
+    """It looks whether the manifest is still in storage."""
+    request = ask_for(admin, "versions", PATH_INFO="/v1/table/ns$t/version/describe")
+    refuse(asker, request, 200)
 
 
 def test_tables_in_an_object_store_take_the_ordinary_way(asker, admin, table):
@@ -291,7 +214,7 @@ def test_tables_in_an_object_store_take_the_ordinary_way(asker, admin, table):
     for read in OF_TABLE:
         agree(asker, ask_for(admin, read))
     Table.objects.filter(name="t").update(location="s3://bucket/t")
-    for read in ("describe", "versions", "version"):
+    for read in ("describe", "versions"):
         assert asker.in_loop(ask_for(admin, read)) is None
 
 
@@ -485,11 +408,6 @@ ODD: list[tuple[str, bytes, int]] = [
     ("versions", b'{"page_token": "x"}', 400),
     ("versions", b'{"page_token": "-1"}', 400),
     ("versions", b'{"branch": "none"}', 404),
-    ("version", b'{"version": 0}', 404),
-    ("version", b'{"version": 9}', 404),
-    ("version", b'{"version": -1}', 400),
-    ("version", b'{"version": true}', 400),
-    ("version", b'{"branch": "none"}', 404),
     ("namespace", b'{"id": ["other"]}', 400),
     ("namespace exists", b'{"id": []}', 400),
 ]
@@ -501,16 +419,13 @@ def test_odd_bodies_take_the_ordinary_way(asker, admin, table, number):
     agree(asker, ask_for(admin, read))
     executed = asker.pipeline.executed
     refuse(asker, ask_for(admin, read), status, body)
-    # A version that is not there takes a statement, which finds nothing.
-    if (read, status) != ("version", 404) or b"branch" in body:
-        assert asker.pipeline.executed == executed
+    assert asker.pipeline.executed == executed
 
 
 @pytest.mark.parametrize("number", [2**62, 2**63 - 1, 2**63, 2**64, 2**70, 10**30])
 def test_huge_numbers_fail_no_statement(asker, admin, table, number):
     """A statement that fails would end the connection for all other requests."""
     cases = [
-        ("version", {"version": number}, ""),
         ("versions", {"limit": number}, ""),
         ("versions", {"page_token": str(number)}, ""),
         ("versions", {"page_token": str(number), "descending": True}, ""),
@@ -571,7 +486,6 @@ def test_other_requests_take_the_ordinary_way(asker, admin, table, read, more):
         ("versions", "limit=-1"),
         ("versions", "page_token=x"),
         ("versions", "descending=maybe"),
-        ("version", "limit=1"),
     ],
 )
 def test_other_queries_take_the_ordinary_way(asker, admin, table, read, query):
@@ -600,7 +514,7 @@ def test_a_list_with_a_body_takes_the_ordinary_way(asker, admin, table):
     "path",
     [
         "/v1/table/ns$t/describe/",
-        "/v1/table/ns$t/version/describe/",
+        "/v1/table/ns$t/version/list/",
         "/v1/namespace/ns/describe/",
     ],
 )
