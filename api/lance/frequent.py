@@ -1,7 +1,8 @@
-"""The frequent reads of the Lance protocol: of a table, a namespace, their lists, and versions of main.
+"""The frequent reads of the Lance protocol: of a table, a namespace, the tables in it, and few versions of main.
 
-They are answered here as by the views, if the caller holds the privilege by its level or by cached grants, and
-if a table's files are local: answers for tables in object stores have credentials.
+They are answered here as by the views, if the caller holds the privilege by its level or by cached grants. Threads
+answer for tables in object stores, because the answers have credentials, and whatever is long or needs a look at
+storage.
 """
 
 from collections.abc import Callable, Mapping
@@ -196,10 +197,7 @@ def _list_tables(request: _Request) -> _Answer | None:
 
 
 def _described_namespace(columns: Row) -> Content:
-    (properties,) = columns
-    if isinstance(properties, str):
-        properties = orjson.loads(properties)
-    return _json(content_of(m.DescribeNamespaceResponse(properties=properties)))
+    return _json(content_of(m.DescribeNamespaceResponse(properties=orjson.loads(columns[0]))))
 
 
 _NAMESPACE_EXISTS = _Answer(namespaces.EXISTS, Privilege.BROWSE, lambda _: _NOTHING)

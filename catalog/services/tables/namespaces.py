@@ -36,7 +36,7 @@ def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
 
 
 FEW_PROPERTIES = access.NamespaceRead(
-    "n.properties", name="namespace properties", condition=are_small("n.properties")
+    "n.properties::text", name="namespace properties", condition=are_small("n.properties")
 )
 EXISTS = access.NamespaceRead("true", name="namespace exists")
 
