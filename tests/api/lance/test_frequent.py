@@ -11,13 +11,21 @@ from django.utils import timezone
 
 from api.iceberg.frequent import IcebergReads
 from api.lance.frequent import LanceReads
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, tokens
 from catalog.access.cached_grants import cache
-from catalog.models import ApiKey, Grant, Namespace, PrincipalLevel, Table, TableVersion
+from catalog.models import (
+    ApiKey,
+    Grant,
+    Namespace,
+    PrincipalKind,
+    PrincipalLevel,
+    Table,
+    TableVersion,
+)
 from catalog.models import Principal as Row
 from catalog.postgresql.pipeline import NoRow
 from catalog.privileges import Privilege
-from catalog.services.access import api_keys, authentication, known_keys
+from catalog.services.access import api_keys, authentication, known_keys, oidc, principals
 from catalog.services.engine.commit import commit
 from catalog.services.lance.ledger import manifests, version_operations
 from catalog.services.tables import (
@@ -25,6 +33,7 @@ from catalog.services.tables import (
     table_operations,
     usage,
 )
+from tests import issuer as issuers
 from tests.api.event_loop import Asker, comparable, grant
 from tests.api.lance.reads import OF_TABLE, READS, agree, ask_for, create, make_live_table, refuse
 from tests.factories import (
@@ -32,6 +41,7 @@ from tests.factories import (
     make_namespace,
     make_table,
 )
+from tests.issuer import AUDIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 
@@ -368,6 +378,43 @@ def test_a_revoked_key_takes_the_ordinary_way(asker, admin, table):
     known_keys.forget_keys()  # as after the time for which it is trusted
     for read in READS:
         refuse(asker, ask_for(admin, read), 401)
+
+
+def test_tokens_of_an_issuer(asker, admin, table, settings):
+    oidc.forget()
+    with issuers.running() as issuer:
+        settings.MONODON_OIDC_ISSUERS = [issuer.url]
+        settings.MONODON_OIDC_AUDIENCES = [AUDIENCE]
+        ada = principals.create_principal(
+            actor=SYSTEM,
+            name="user:ada",
+            kind=PrincipalKind.USER,
+            level=PrincipalLevel.GRANTED,
+            issuer=issuer.url,
+            subject="ada-1",
+        )
+        token = issuer.token()
+        for read in READS:
+            request = ask_for("", read, HTTP_AUTHORIZATION=f"Bearer {token}")
+            refuse(asker, request, 404)
+            grant("user:ada", namespace=Namespace.objects.get(name="ns"))
+            assert agree(asker, request).principal == "user:ada"
+            Grant.objects.all().delete()
+            refuse(asker, request, 404)
+        Row.objects.filter(pk=ada.pk).update(is_active=False)
+        known_keys.forget_keys()
+        refuse(asker, request, 401)
+    oidc.forget()
+
+
+def test_a_token_of_the_catalog_has_the_privileges_of_its_scope(asker, admin, table):
+    token = tokens.issue_token(known_keys.find_key(admin).pk, Privilege.BROWSE)
+    for read in READS:
+        request = ask_for("", read, HTTP_AUTHORIZATION=f"Bearer {token}")
+        if read in {"exists", "list", "namespace exists"}:
+            agree(asker, request)
+        else:
+            assert asker.in_loop(request) is None
 
 
 # -- requests
