@@ -11,7 +11,7 @@ from api.front.answer import Answer
 from api.iceberg.frequent import IcebergReads
 from catalog import tracing
 from catalog.access import SYSTEM
-from catalog.models import ApiKey, Grant, Namespace, PrincipalLevel, Table, TableFormat
+from catalog.models import ApiKey, Grant, Namespace, PrincipalLevel, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication, known_keys
 from catalog.services.access.throttle import throttle
@@ -272,11 +272,14 @@ def test_grants_count_until_they_are_revoked(asker, admin, tenant):
 def test_whoever_may_browse_a_namespace_lists_its_tables(asker, tenant):
     make_iceberg_table("ns", "t")
     make_table("ns", "lance")
+    make_iceberg_table("ns", "view")
+    Table.objects.filter(name="view").update(kind=TableKind.VIEW)
     row = Namespace.objects.get(name="ns")
     grant(privileges=Privilege.BROWSE, namespace=row)
     request = request_of(tenant, LIST)
     expected = asker.ordinary(request)
     assert b'"t"' in expected.content
+    assert b"view" not in expected.content
     assert comparable(asker.in_loop(request)) == comparable(expected)
     Grant.objects.all().delete()
     assert asker.in_loop(request) is None

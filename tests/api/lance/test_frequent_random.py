@@ -27,6 +27,7 @@ from catalog.models import (
     Principal,
     PrincipalLevel,
     Table,
+    TableKind,
     TableVersion,
 )
 from catalog.privileges import SINGLE, Privilege, closure
@@ -45,6 +46,7 @@ TABLES: list[tuple[str, ...]] = [
     ("a", "many"),
     ("a", "declared"),
     ("a", "ice"),
+    ("a", "view"),
     ("a", "b", "t"),
     ("a", "b c", "t u"),
     ("a", "b", "remote"),
@@ -119,12 +121,13 @@ class World:
         for path in NAMESPACES:
             make_namespace(*path, properties={"owner": "é"} if path else None)
         for identifier in TABLES:
-            if identifier[-1] == "ice":
+            if identifier[-1] in {"ice", "view"}:
                 make_iceberg_table(*identifier)
             elif identifier[-1] == "declared":
                 make_table(*identifier)
             else:
                 make_live_table(*identifier)
+        Table.objects.filter(name="view").update(kind=TableKind.VIEW)
         remote = Table.objects.filter(name="remote")
         remote.update(location="s3://bucket/remote", properties={"a": "b"})
         Namespace.objects.filter(name="z").update(properties={"location": "/secret", "x": "y"})
