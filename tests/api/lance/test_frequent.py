@@ -203,6 +203,7 @@ def test_a_manifest_that_may_have_to_be_moved_takes_the_ordinary_way(asker, admi
     final.rename(staged)
     TableVersion.objects.filter(pk=row.pk).update(staged_path=str(staged).lstrip("/"))
     request = ask_for(admin, "versions")
+    authentication.authenticate(admin)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifests, "_seen_at", type(manifests._seen_at)())
         assert asker.in_loop(request) is None

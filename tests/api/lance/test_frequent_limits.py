@@ -102,6 +102,8 @@ def test_deleted_versions_are_few_too(asker, admin, table):
     agree(asker, request)
     for body in (b'{"limit": 2}', b'{"limit": 1, "descending": true}', b'{"page_token": "3"}'):
         agree(asker, request, body)
+    for body in (b'{"limit": 2, "page_token": "3"}', b'{"limit": 1, "page_token": "4"}'):
+        takes_the_ordinary_way(asker, request, body)
     add_versions(table, range(8, 8 + few_versions.MOST), deleted_at=timezone.now())
     add_versions(table, range(8 + few_versions.MOST, 10 + few_versions.MOST))
     for body in (b"", b'{"page_token": "7"}', b'{"descending": true}'):
