@@ -23,6 +23,9 @@ application = Front(
     on_start=start,
     on_stop=stop,
     frequent_reads=import_string("api.front.frequent.FrequentReads")(
-        [import_string("api.iceberg.frequent.IcebergReads")()]
+        [
+            import_string("api.lance.frequent.LanceReads")(),
+            import_string("api.iceberg.frequent.IcebergReads")(),
+        ]
     ),
 )

@@ -266,7 +266,7 @@ class Exchange:
         """
         environ.set_body(self._request, body)
         front, path = self._front, self._path
-        read, answer = (None, None) if body else await self._read_in_loop()
+        read, answer = await self._read_in_loop(body)
         if answer is not None:
             front.draining.closing(answer).send(self._protocol)
             self._note_credentials(answer)
@@ -292,13 +292,13 @@ class Exchange:
         if read is not None and answer is not None and read.learn is not None:
             read.learn(answer)
 
-    async def _read_in_loop(self) -> "tuple[Read | None, Answer | None]":
+    async def _read_in_loop(self, body: bytes) -> "tuple[Read | None, Answer | None]":
         """The request as a frequent read, and its answer. Without an answer it takes the ordinary way."""
         front, read = self._front, None
         if front.frequent_reads is None:
             return None, None
         try:
-            read = front.frequent_reads.find(self._request)
+            read = front.frequent_reads.find(self._request, body)
             if read is None or not front.limits.may_be_immediate(read.principal.name):
                 return read, None
             return read, await front.frequent_reads.answer(self._request, read)

@@ -14,11 +14,15 @@ from api import credentials, database_header, hosts, middleware
 from api.front.answer import Answer
 from api.request_id import request_id
 from catalog import tracing
-from catalog.access import Principal
+from catalog.access import ObjectRead, Principal
 from catalog.errors import TooManyAttempts
 from catalog.postgresql.pipeline import NoRow, Parameters, Pipeline, Row
+from catalog.privileges import Privilege
 from catalog.services.access import known_keys
 from catalog.services.access.throttle import throttle
+
+_LONGEST_BODY = 1_000
+"""In bytes. Threads parse longer ones."""
 
 
 class Content(NamedTuple):
@@ -45,13 +49,39 @@ class Read(NamedTuple):
     """Called with the answer of the ordinary way."""
 
 
+def read_of(
+    principal: Principal,
+    operation: str,
+    target: str,
+    *,
+    statement: ObjectRead,
+    privilege: Privilege,
+    parameters: Parameters,
+    render: Callable[[Row], Content | None],
+    learn: Callable[[Answer], None] | None = None,
+) -> Read | None:
+    """The read of an object on which the principal must hold a privilege; None: no statement decides about that.
+
+    ``render`` returns the answer for the columns of the statement; None: the ordinary way decides.
+    """
+    name = statement.statement(principal, privilege)
+    if name is None:
+        return None
+
+    def content(row: Row | None) -> Content | None:
+        columns = statement.permitted(principal, privilege, row)
+        return None if columns is None else render(columns)
+
+    return Read(principal, operation, target, name, parameters, content, learn)
+
+
 class Reads(Protocol):
     """The frequent reads of a protocol."""
 
     statements: Mapping[str, str]
 
-    def find(self, request: dict[str, Any], principal: Principal) -> Read | None:
-        """The read of a request without a body, for an allowed host; None: it is not a frequent read."""
+    def find(self, request: dict[str, Any], body: bytes, principal: Principal) -> Read | None:
+        """The read of a request for an allowed host; None: it is not a frequent read."""
 
 
 class FrequentReads:
@@ -72,15 +102,17 @@ class FrequentReads:
         if self._pipeline is not None:
             self._pipeline.close()
 
-    def find(self, request: dict[str, Any]) -> Read | None:
-        """The read of a request without a body; None: it takes the ordinary way."""
-        if database_header.KEY in request or not request["PATH_INFO"].isascii() or tracing.is_on():
+    def find(self, request: dict[str, Any], body: bytes) -> Read | None:
+        """The read of a request with its complete body; None: it takes the ordinary way."""
+        if len(body) > _LONGEST_BODY or tracing.is_on():
+            return None
+        if database_header.KEY in request or not request["PATH_INFO"].isascii():
             return None
         key = credentials.key_of(request)
         principal = None if key is None else known_keys.cached_principal(key)
         if key is None or principal is None or not hosts.is_allowed(request.get("HTTP_HOST")):
             return None
-        candidates = (reads.find(request, principal) for reads in self._protocols)
+        candidates = (reads.find(request, body, principal) for reads in self._protocols)
         read = next((read for read in candidates if read is not None), None)
         if read is None:
             return None

@@ -13,7 +13,7 @@ from cachetools import LRUCache
 
 from api import request_facts
 from api.front.answer import Answer
-from api.front.frequent import Content, Read
+from api.front.frequent import Content, Read, read_of
 from api.iceberg import prefixes, urls
 from api.iceberg.operation import JSON
 from api.iceberg.views.config import GetConfig
@@ -28,14 +28,13 @@ from api.iceberg.views.tables import (
 )
 from catalog import identifiers
 from catalog.access import Principal
-from catalog.access.cached_grants import cache
 from catalog.errors import CatalogError
 from catalog.identifiers import Identifier, digest
 from catalog.models import TableFormat, TableKind
 from catalog.postgresql.pipeline import Row
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.tables import usage
+from catalog.services.tables import tables, usage
 from catalog.services.tables.usage import Read as Use
 
 _CONFIG = "/v1/config"
@@ -82,7 +81,11 @@ class IcebergReads:
     """The frequent reads of one process, and the answers of loadTable that it repeats."""
 
     def __init__(self) -> None:
-        self.statements = iceberg_tables.FREQUENT_STATEMENTS
+        self.statements = {
+            **iceberg_tables.ETAG.statements,
+            **tables.KIND.statements,
+            **tables.FEW_NAMES.statements,
+        }
         self._answers: Any = LRUCache(
             _MAX_CACHED_BYTES, getsizeof=lambda content: len(content.body) + _BYTES_PER_ANSWER
         )
@@ -90,10 +93,10 @@ class IcebergReads:
         self._configuration: Content | None = None
         """That of the whole catalog, which is the same for all principals."""
 
-    def find(self, request: dict[str, Any], principal: Principal) -> Read | None:
-        """The read of a request without a body; None: it is not one of these, or never permitted here."""
+    def find(self, request: dict[str, Any], body: bytes, principal: Principal) -> Read | None:
+        """The read of a request; None: it is not one of these, or never permitted here."""
         path, method = request["PATH_INFO"], request["REQUEST_METHOD"]
-        if not path.startswith("/v1/") or len(path) > _LONGEST_PATH:
+        if body or not path.startswith("/v1/") or len(path) > _LONGEST_PATH:
             return None
         if path == _CONFIG:
             return self._config(request, principal) if method == "GET" else None
@@ -122,16 +125,20 @@ class IcebergReads:
 
     def _load(self, request: dict[str, Any], principal: Principal, table: _Object) -> Read | None:
         snapshots = SNAPSHOTS.get(request["QUERY_STRING"])
-        statement = _statement("load", principal, Privilege.READ)
-        if snapshots is None or statement is None:
+        if snapshots is None:
             return None
         if len(request.get("HTTP_IF_NONE_MATCH", "")) > _LONGEST_TAGS:
             return None
-        content = partial(self._loaded, request, principal, table, snapshots)
-        learn = partial(self._learn, takes_gzip(request))
-        parameters = (table.digest,)
-        name = LoadTable.__name__
-        return Read(principal, name, table.target, statement, parameters, content, learn)
+        return read_of(
+            principal,
+            LoadTable.__name__,
+            table.target,
+            statement=iceberg_tables.ETAG,
+            privilege=Privilege.READ,
+            parameters=(table.digest,),
+            render=partial(self._loaded, request, principal, table, snapshots),
+            learn=partial(self._learn, takes_gzip(request)),
+        )
 
     def _loaded(
         self,
@@ -139,11 +146,8 @@ class IcebergReads:
         principal: Principal,
         table: _Object,
         snapshots: str,
-        row: Row | None,
+        columns: Row,
     ) -> Content | None:
-        columns = iceberg_tables.ETAG.permitted(principal, Privilege.READ, row)
-        if columns is None or columns[0] is None:
-            return None
         etag: str = columns[0]
         tag = tag_of(etag, snapshots)
         header = request.get("HTTP_IF_NONE_MATCH")
@@ -169,27 +173,24 @@ class IcebergReads:
         self._answers[headers["ETag"], gzip] = content
 
 
-def _statement(name: str, principal: Principal, privilege: Privilege) -> bytes | None:
-    """The statement of a read of a table for a principal; None: none decides about its access."""
-    if principal.holds_everywhere(privilege):
-        return name.encode()
-    return f"{name} by grants".encode() if cache.is_usable_by(principal) else None
-
-
 # -- tableExists
 
 
 def _exists(request: dict[str, Any], principal: Principal, table: _Object) -> Read | None:
-    statement = _statement("exists", principal, Privilege.BROWSE)
-    if statement is None or request["QUERY_STRING"]:
+    if request["QUERY_STRING"]:
         return None
-    content = partial(_found, principal)
-    name = TableExists.__name__
-    return Read(principal, name, table.target, statement, (table.digest,), content)
+    return read_of(
+        principal,
+        TableExists.__name__,
+        table.target,
+        statement=tables.KIND,
+        privilege=Privilege.BROWSE,
+        parameters=(table.digest,),
+        render=_existing,
+    )
 
 
-def _found(principal: Principal, row: Row | None) -> Content | None:
-    columns = iceberg_tables.KIND.permitted(principal, Privilege.BROWSE, row)
+def _existing(columns: Row) -> Content | None:
     return Content(HTTPStatus.NO_CONTENT.value, []) if columns == _ICEBERG_TABLE else None
 
 
@@ -197,15 +198,22 @@ def _found(principal: Principal, row: Row | None) -> Content | None:
 
 
 def _list(request: dict[str, Any], principal: Principal, namespace: _Object) -> Read | None:
-    if request["QUERY_STRING"] or not principal.holds_everywhere(Privilege.BROWSE):
+    if request["QUERY_STRING"]:
         return None
-    content = partial(_listed, namespace.levels)
-    name = ListTables.__name__
-    return Read(principal, name, namespace.target, b"list", (namespace.digest,), content)
+    return read_of(
+        principal,
+        ListTables.__name__,
+        namespace.target,
+        statement=tables.FEW_NAMES,
+        privilege=Privilege.BROWSE,
+        parameters=(namespace.digest, b"iceberg"),
+        render=partial(_listed, namespace.levels),
+    )
 
 
-def _listed(levels: tuple[str, ...], row: Row | None) -> Content | None:
-    if row is None or row[1] > iceberg_tables.MOST_LISTED_AT_ONCE:
+def _listed(levels: tuple[str, ...], columns: Row) -> Content | None:
+    (names,) = columns
+    if names is None:
         return None
-    answer = ListTables.answer(list(levels), row[0], None)
+    answer = ListTables.answer(list(levels), names, None)
     return Content(HTTPStatus.OK.value, [("Content-Type", JSON)], orjson.dumps(answer))

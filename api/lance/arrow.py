@@ -81,7 +81,7 @@ class ArrowOperation(LanceOperation):
             return super().perform(actor, path)
         body = self._body
         try:
-            return self._render(self.handle(actor, body.data(), **self._path(path, None)))
+            return self._render(self.handle(actor, body.data(), **self.path_arguments(path, None)))
         except Exception:
             if body.failure is not None:  # Lance reports it only as text
                 raise body.failure from None

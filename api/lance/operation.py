@@ -22,6 +22,7 @@ from catalog.models.audit import Interface
 
 _E = TypeVar("_E", bound=Enum)
 _M = TypeVar("_M", bound=BaseModel)
+JSON = "application/json"
 _CONTEXT_HEADER = "HTTP_X_LANCE_CTX_"
 
 
@@ -63,7 +64,7 @@ class LanceOperation(Operation):
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         body = self._parse()
-        return self._render(self.handle(actor, body, **self._path(path, body)))
+        return self._render(self.handle(actor, body, **self.path_arguments(path, body)))
 
     # -- the request
 
@@ -94,7 +95,7 @@ class LanceOperation(Operation):
         bounds.check_json(content)
         return b"{}" if is_nothing else content or b"{}"
 
-    def _path(self, kwargs: dict[str, str], body: BaseModel | None) -> dict[str, Any]:
+    def path_arguments(self, kwargs: dict[str, str], body: BaseModel | None) -> dict[str, Any]:
         """The path's parameters, with ``id`` as an identifier that agrees with the body's."""
         if "id" not in kwargs:
             return kwargs
@@ -151,16 +152,14 @@ class LanceOperation(Operation):
 
     def _render(self, answer: Any) -> HttpResponse:
         if isinstance(answer, BaseModel):
-            # Bytes, because for text Django parses the charset of the content type, which
-            # takes 10 µs.
-            content = answer.model_dump_json(exclude_none=True, by_alias=True).encode()
+            content = content_of(answer)
         elif answer is None:
             return HttpResponse(b"")
         elif isinstance(answer, HttpResponseBase):
             return answer  # type: ignore[return-value]
         else:
             content = orjson.dumps(answer)
-        return HttpResponse(content, status=self.status, content_type="application/json")
+        return HttpResponse(content, status=self.status, content_type=JSON)
 
     def refuse(self, error: CatalogError) -> HttpResponse:
         if not self.is_batch:
@@ -174,6 +173,14 @@ class LanceOperation(Operation):
         status, code = errors.INTERNAL
         content = errors.body(code, message, detail, self.request.path)
         return HttpResponse(content, status=HTTPStatus(status), content_type="application/json")
+
+
+def content_of(answer: BaseModel) -> bytes:
+    """The JSON of an answer.
+
+    Bytes, because for text Django parses the charset of the content type, which takes 10 µs.
+    """
+    return answer.model_dump_json(exclude_none=True, by_alias=True).encode()
 
 
 def choose(kind: type[_E], text: str | None, default: _E) -> _E:

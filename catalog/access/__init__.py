@@ -36,7 +36,7 @@ from catalog.access.identity import (
 )
 from catalog.access.job_details import limit_jobs
 from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
-from catalog.access.reading import TableRead
+from catalog.access.reading import NamespaceRead, ObjectRead, TableRead
 from catalog.access.visibility import (
     few_visible_tables,
     hidden_names,
@@ -54,6 +54,8 @@ __all__ = [
     "NEVER",
     "SYSTEM",
     "IdempotencyKey",
+    "NamespaceRead",
+    "ObjectRead",
     "On",
     "Principal",
     "Progress",

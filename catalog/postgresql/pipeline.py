@@ -37,6 +37,8 @@ _USEFUL = 1_000
 _PLANNED_AGAIN_AT = (100, 1_000, 10_000)
 """Numbers of statements, as of the requests of ``DatabaseWrapper``."""
 _PLANS = b"DISCARD PLANS"
+_MOST_BYTES = 1_000
+"""Of the values of a row that clients write (``are_small``)."""
 
 
 class NoRow(Exception):
@@ -48,6 +50,17 @@ def numbered(text: str, *names: str) -> str:
     for number, name in enumerate(names, 1):
         text = text.replace(f"%({name})s", f"${number}")
     return text
+
+
+def are_small(*columns: str) -> str:
+    """The condition that columns of a row have few bytes together, and are not compressed.
+
+    A statement of a pipeline must not read other values: whoever writes them would keep all other statements waiting
+    while they are decompressed and sent, and the event loop while they are parsed.
+    """
+    size = " + ".join(f"coalesce(pg_column_size({column}), 0)" for column in columns)
+    are_plain = " AND ".join(f"pg_column_compression({column}) IS NULL" for column in columns)
+    return f"({size} <= {_MOST_BYTES} AND {are_plain})"
 
 
 class Pipeline:

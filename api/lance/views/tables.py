@@ -20,6 +20,7 @@ from catalog.services.lance.describe import TableDetails
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.tables import table_operations, tables
+from catalog.services.tables.tables import TableDescription
 from catalog.storage import locations
 
 
@@ -90,22 +91,29 @@ class DescribeTable(LanceOperation):
         options = version_arguments(actor, id, body)
         facts = lance_describe.describe_table(**options)
         access = storage_options.of_table(actor, facts, held=facts.held, vend=body.vend_credentials)
-        answer = m.DescribeTableResponse(
-            location=facts.location,
-            table_uri=locations.uri(facts.location)
-            if self.flag("with_table_uri", body.with_table_uri)
-            else None,
-            properties=facts.properties,
-            managed_versioning=facts.managed_versioning,
-            storage_options=access,
-            is_only_declared=facts.is_only_declared
-            if self.flag("check_declared", body.check_declared)
-            else None,
-        )
+        answer = self.answer(facts, access, *self.extras(body))
         if self.flag("load_detailed_metadata", body.load_detailed_metadata):
             detailed = _detailed(answer, id, lance_describe.load_details(**options))
             return storage_options.keep_private(self._render(detailed), access)
         return storage_options.keep_private(self._render(answer), access)
+
+    def extras(self, body: m.DescribeTableRequest) -> tuple[bool, bool]:
+        """Whether the answer has the URI of the table, and whether it states that there is no data."""
+        has_uri = self.flag("with_table_uri", body.with_table_uri)
+        return bool(has_uri), bool(self.flag("check_declared", body.check_declared))
+
+    @staticmethod
+    def answer(
+        facts: TableDescription, access: dict[str, str] | None, has_uri: bool, has_state: bool
+    ) -> m.DescribeTableResponse:
+        return m.DescribeTableResponse(
+            location=facts.location,
+            table_uri=locations.uri(facts.location) if has_uri else None,
+            properties=facts.properties,
+            managed_versioning=facts.managed_versioning,
+            storage_options=access,
+            is_only_declared=facts.is_only_declared if has_state else None,
+        )
 
 
 def version_arguments(

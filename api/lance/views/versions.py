@@ -1,5 +1,6 @@
 """Versions: the ledger of a table's versions, and commits to several tables."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from lance_namespace_urllib3_client import models as m
@@ -39,17 +40,27 @@ class ListTableVersions(LanceOperation):
     def handle(
         self, actor: Principal, body: m.ListTableVersionsRequest, *, id: Identifier
     ) -> dict[str, Any]:
+        rows, token = lance_versions.list_versions(
+            actor=actor, table=id, branch=self.branch(body), **self.selection(body)
+        )
+        return self.answer(rows, token)
+
+    def branch(self, body: m.ListTableVersionsRequest) -> str:
+        return branch_name(self.query_values.get("branch", body.branch))
+
+    def selection(self, body: m.ListTableVersionsRequest) -> dict[str, Any]:
+        """The arguments of ``versions.bounds``. Raises InvalidInput."""
         if body.limit is not None and body.limit < 1:
             raise InvalidInput(f"limit is {body.limit}; use a positive integer")
         page = self.page
-        rows, token = lance_versions.list_versions(
-            actor=actor,
-            table=id,
-            branch=branch_name(self.query_values.get("branch", body.branch)),
-            descending=bool(self.flag("descending", body.descending)),
-            limit=page["limit"] or body.limit,
-            page_token=page["page_token"] or body.page_token,
-        )
+        return {
+            "descending": bool(self.flag("descending", body.descending)),
+            "limit": page["limit"] or body.limit,
+            "page_token": page["page_token"] or body.page_token,
+        }
+
+    @staticmethod
+    def answer(rows: Sequence[lance_versions.Version], token: str | None) -> dict[str, Any]:
         # Models of a thousand versions would take three times as long as the rest of the request.
         answer: dict[str, Any] = {"versions": [_entry(row) for row in rows]}
         if token is not None:

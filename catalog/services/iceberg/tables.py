@@ -24,12 +24,11 @@ from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
-from catalog.postgresql.pipeline import numbered
 from catalog.privileges import NOTHING, Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files, metadata_files
 from catalog.services.iceberg.metadata_files import Document
-from catalog.services.tables import usage
+from catalog.services.tables import tables, usage
 from catalog.services.tables.table_operations import (
     DeregisterTable,
     DropTable,
@@ -133,6 +132,7 @@ def for_job(loaded: LoadedTable) -> LoadedTable:
 
 ETAG = access.TableRead(
     "m.etag",
+    name="iceberg load",
     join="JOIN catalog_icebergmetadata m ON m.table_id = t.id",
     condition="t.format = 'iceberg' AND t.kind = 'table' AND t.location ^@ '/'",
 )
@@ -148,9 +148,6 @@ def find_etag(*, actor: Principal, table: Identifier) -> str | None:
     return None if row is None else row[0]
 
 
-KIND = access.TableRead("t.format, t.kind")
-
-
 def table_exists(
     *,
     actor: Principal,
@@ -159,7 +156,7 @@ def table_exists(
     privilege: Privilege = Privilege.BROWSE,
 ) -> None:
     """Raise TableNotFound or ViewNotFound, or PermissionDenied without the privilege on the table."""
-    _, row = KIND.fetch(actor, privilege, on(table, kind), {"digest": digest(table)})
+    _, row = tables.KIND.fetch(actor, privilege, on(table, kind), {"digest": digest(table)})
     holder = None if row is None else Holder(*row)
     if holder != (TableFormat.ICEBERG, kind):
         raise not_found_but(table, holder, kind)
@@ -193,31 +190,6 @@ _LIST = """
     FROM catalog_namespace n
     WHERE n.digest = %(digest)s AND n.dropped_at IS NULL
 """
-
-MOST_LISTED_AT_ONCE = 1_000
-# The number of rows is bounded, not that of the names: the statement also skips tables of other formats.
-_LIST_FEW = f"""
-    SELECT few.names, few.number
-    FROM catalog_namespace n CROSS JOIN LATERAL (
-        SELECT count(*) AS number, coalesce(
-            array_agg(name ORDER BY name) FILTER (WHERE format = 'iceberg' AND kind = 'table'), '{{}}'
-        ) AS names
-        FROM (
-            SELECT name, format, kind FROM catalog_table
-            WHERE namespace_id = n.id AND state <> 'dropped'
-            ORDER BY name LIMIT {MOST_LISTED_AT_ONCE + 1}
-        ) t
-    ) few
-    WHERE n.digest = %(digest)s AND n.dropped_at IS NULL
-"""  # noqa: S608 -- a constant
-"""The names of the tables of a namespace, if it has at most this many tables and views, and their number."""
-
-FREQUENT_STATEMENTS = {
-    **dict(zip(("load", "load by grants"), ETAG.statements, strict=True)),
-    **dict(zip(("exists", "exists by grants"), KIND.statements, strict=True)),
-    "list": numbered(_LIST_FEW, "digest"),
-}
-"""The statements of frequent reads for a pipeline, by name."""
 
 
 def list_tables(

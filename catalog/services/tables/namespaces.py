@@ -9,6 +9,7 @@ from catalog.errors import NamespaceNotFound
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace
 from catalog.postgresql.cursors import hot_cursor
+from catalog.postgresql.pipeline import are_small
 from catalog.privileges import Privilege
 from catalog.services.engine.prepared import selects
 
@@ -34,15 +35,17 @@ def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
     return rows[0]
 
 
-_EXISTS = "SELECT 1 FROM catalog_namespace WHERE digest = %s AND dropped_at IS NULL"
+FEW_PROPERTIES = access.NamespaceRead(
+    "n.properties::text", name="namespace properties", condition=are_small("n.properties")
+)
+EXISTS = access.NamespaceRead("true", name="namespace exists")
 
 
 def require_namespace(*, actor: Principal, namespace: Identifier) -> None:
-    """Require that a namespace exists. Raises NamespaceNotFound. One statement."""
-    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
-    cursor = hot_cursor()
-    cursor.execute(_EXISTS, [digest(namespace)])
-    if cursor.fetchone() is None:
+    """Require that a namespace exists. Raises NamespaceNotFound. One statement, or two (``access.NamespaceRead``)."""
+    target, values = On.namespace(namespace), {"digest": digest(namespace)}
+    _, row = EXISTS.fetch(actor, Privilege.BROWSE, target, values)
+    if row is None:
         raise NamespaceNotFound(namespace)
 
 

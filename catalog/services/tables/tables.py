@@ -2,7 +2,9 @@
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
@@ -12,6 +14,7 @@ from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableN
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
+from catalog.postgresql.pipeline import are_small
 from catalog.privileges import Privilege
 
 PAGE_SIZE = 10_000
@@ -33,9 +36,34 @@ class TableDescription:
     format: TableFormat = TableFormat.LANCE
 
 
-_DESCRIBE = access.TableRead(
-    "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format"
+_DESCRIPTION = "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format"
+_DESCRIBE = access.TableRead(_DESCRIPTION)
+DESCRIBE_LOCAL = access.TableRead(
+    _DESCRIPTION,
+    name="lance describe",
+    condition=f"t.format = 'lance' AND t.location ^@ '/' AND {are_small('t.properties')}",
 )
+"""The columns of ``description_of`` for a Lance table in local files with few properties."""
+KIND = access.TableRead("t.format, t.kind", name="kind")
+_MOST_NAMES, _MOST_BYTES = 1_000, 50_000
+# The number of rows is bounded, not that of the names: the statement also skips tables of the other format.
+FEW_NAMES = access.NamespaceRead(
+    "few.names",
+    name="names",
+    join=f"""CROSS JOIN LATERAL (
+        SELECT CASE WHEN count(*) <= {_MOST_NAMES} AND coalesce(sum(octet_length(name)), 0) <= {_MOST_BYTES}
+            THEN coalesce(
+                array_agg(name ORDER BY name) FILTER (WHERE format = %(format)s AND kind = 'table'), '{{}}'
+            ) END AS names
+        FROM (
+            SELECT name, format, kind FROM catalog_table
+            WHERE namespace_id = n.id AND state <> 'dropped'
+            ORDER BY name LIMIT {_MOST_NAMES + 1}
+        ) t
+    ) few""",  # noqa: S608 -- a constant
+    parameters=("digest", "format"),
+)
+"""The names of the tables of a namespace in a format; NULL if it has more tables and views, or longer names."""
 _LIST = """
     SELECT ARRAY(
         SELECT name FROM catalog_table
@@ -56,9 +84,19 @@ def describe_table(
     Raises NamespaceNotFound, TableNotFound. One statement, or two (``access.TableRead``).
     """
     held, row = _DESCRIBE.fetch(actor, privilege, On.table(table), {"digest": digest(table)})
-    if row is None or row[6] != TableFormat.LANCE:
+    description = None if row is None else description_of(table, row, held)
+    if description is None:
         raise not_found(table)
-    pk, uuid_, location, properties, state, managed_versioning, _ = row
+    return description
+
+
+def description_of(
+    table: Identifier, columns: Sequence[Any], held: Privilege
+) -> TableDescription | None:
+    """The description in these columns; None for a table of another format."""
+    pk, uuid_, location, properties, state, managed_versioning, format_ = columns
+    if format_ != TableFormat.LANCE:
+        return None
     if isinstance(properties, str):
         properties = json.loads(properties)
     is_declared = state == TableState.DECLARED
@@ -126,14 +164,17 @@ def list_tables(
     size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
     if not access.sees_all_in(actor, namespace):
         visible = _visible_names(actor, namespace, format, page_token or "", include_declared)
-        page = list(visible[: size + 1])
-        return page[:size], page[size - 1] if len(page) > size else None
+        return page_of(list(visible[: size + 1]), size)
     cursor = hot_cursor()
     cursor.execute(_LIST, [format, page_token or "", include_declared, size + 1, digest(namespace)])
     row = cursor.fetchone()
     if row is None:
         raise NamespaceNotFound(namespace)
-    names = row[0]
+    return page_of(row[0], size)
+
+
+def page_of(names: list[str], size: int) -> tuple[list[str], str | None]:
+    """The first names, and the token of the next page if there are more."""
     return names[:size], names[size - 1] if len(names) > size else None
 
 

@@ -143,7 +143,7 @@ class Reads:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         pass
 
-    def find(self, request: dict[str, Any]) -> Any:
+    def find(self, request: dict[str, Any], body: bytes) -> Any:
         is_read = request["PATH_INFO"] == CONFIG
         return SimpleNamespace(principal=ALICE, learn=self.learned.append) if is_read else None
 

@@ -1,137 +1,39 @@
-"""Reads in the event loop are answered as by Django, and only if the caller may have the answer.
+"""Reads in the event loop are answered as by Django, and only if the caller may have the answer."""
 
-The statements run on the connection of the test, so that they see its rows.
-"""
-
-import asyncio
-from collections.abc import Callable
 from datetime import timedelta
-from io import BytesIO
 from typing import Any
 
 import pytest
-from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 from prometheus_client import REGISTRY
-from psycopg.adapt import Transformer
 
 from api.front.answer import Answer
-from api.front.frequent import FrequentReads
 from api.iceberg.frequent import IcebergReads
 from catalog import tracing
 from catalog.access import SYSTEM
-from catalog.models import ApiKey, Grant, Namespace, PrincipalLevel, Table
-from catalog.models import Principal as Row
-from catalog.postgresql.pipeline import Pipeline
-from catalog.privileges import READ_ONLY, Privilege
+from catalog.models import ApiKey, Grant, Namespace, PrincipalLevel, Table, TableFormat, TableKind
+from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication, known_keys
 from catalog.services.access.throttle import throttle
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.tables import usage
+from catalog.services.tables import tables, usage
+from tests.api import event_loop
+from tests.api.event_loop import Asker, add_tables, comparable, grant
 from tests.factories import make_iceberg_table, make_namespace, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = "/v1/namespaces/ns/tables/t"
 LIST = "/v1/namespaces/ns/tables"
 CONFIG = "/v1/config"
-Ask = Callable[..., Answer | None]
-
-
-class SamePipeline(Pipeline):
-    """Executes statements on the connection of the test."""
-
-    executed = 0
-    database: Any
-    """The connection of the test; a task of an event loop would get another one."""
-
-    def execute(self, name: bytes, parameters: Any) -> Any:
-        self.executed += 1
-        result = self.database.connection.pgconn.exec_params(self._statements[name], parameters)
-        assert not result.error_message, result.error_message
-        rows = Transformer(self.database.connection)
-        rows.set_pgresult(result)
-        future: asyncio.Future[Any] = self._loop.create_future()
-        future.set_result(rows.load_row(0, tuple) if result.ntuples else None)
-        return future
-
-
-class Asker:
-    """Sends requests to Django and to the event loop."""
-
-    def __init__(self) -> None:
-        self.reads = FrequentReads([IcebergReads()])
-        self._loop = asyncio.new_event_loop()
-        self.reads.start(self._loop)
-        self.pipeline = self.reads._pipeline = SamePipeline(
-            self._loop, iceberg_tables.FREQUENT_STATEMENTS
-        )
-        self.pipeline.database = connections[DEFAULT_DB_ALIAS]
-
-    def close(self) -> None:
-        self._loop.close()
-
-    def ordinary(self, request: dict[str, Any]) -> Answer:
-        from config.wsgi import application
-
-        answer = application.answer({**request, "wsgi.input": BytesIO()})
-        read = self.reads.find(request)
-        if read is not None and read.learn is not None:
-            read.learn(answer)
-        return answer
-
-    def in_loop(self, request: dict[str, Any]) -> Answer | None:
-        """The answer of the event loop, None if it has none."""
-        read = self.reads.find(request)
-        if read is None:
-            return None
-        return self._loop.run_until_complete(self.reads.answer(request, read))
 
 
 @pytest.fixture
-def asker(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("config.wsgi.close_old_connections", lambda: None)
-    asker = Asker()
-    yield asker
-    asker.close()
-
-
-@pytest.fixture
-def admin() -> str:
-    return api_keys.create_api_key(actor=SYSTEM, name="admin", level=PrincipalLevel.ADMIN)[1]
-
-
-@pytest.fixture
-def tenant() -> str:
-    """The key of a principal without grants."""
-    return api_keys.create_api_key(actor=SYSTEM, name="tenant", level=PrincipalLevel.GRANTED)[1]
+def asker(make_asker: Any) -> Asker:
+    return make_asker(IcebergReads())
 
 
 def request_of(key: str, path: str = TABLE, method: str = "GET", **more: str) -> dict[str, Any]:
-    return {
-        "REQUEST_METHOD": method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": path,
-        "QUERY_STRING": "",
-        "SERVER_NAME": "testserver",
-        "SERVER_PORT": "80",
-        "REMOTE_ADDR": "127.0.0.1",
-        "HTTP_X_API_KEY": key,
-        "HTTP_HOST": "testserver",
-        "wsgi.input": BytesIO(),
-        "wsgi.url_scheme": "http",
-        **more,
-    }
-
-
-def grant(name: str = "tenant", privileges: Privilege = READ_ONLY, **target: Any) -> None:
-    row = Row.objects.get(name=name)
-    Grant.objects.create(principal=row, mask=privileges.value, **target)
-
-
-def comparable(answer: Answer) -> tuple[Any, ...]:
-    headers = {name: value for name, value in answer.headers if name != "x-request-id"}
-    # Django's answers to HEAD have the length of no content.
-    return answer.status, headers, answer.content, answer.principal
+    return event_loop.request_of(key, path, method, **more)
 
 
 REQUESTS = {
@@ -174,22 +76,23 @@ def test_a_namespace_named_tables_is_no_list(asker, admin, path):
     assert comparable(asker.in_loop(request)) == comparable(expected)
 
 
-@pytest.mark.parametrize("make", [make_iceberg_table, make_table])
-def test_a_long_list_takes_the_ordinary_way(asker, admin, monkeypatch, make):
+@pytest.mark.parametrize("format_", TableFormat)
+def test_a_long_list_takes_the_ordinary_way(asker, admin, format_):
     """Its statement, and rendering it, would keep all other requests waiting."""
-    monkeypatch.setattr(iceberg_tables, "MOST_LISTED_AT_ONCE", 2)
-    make_iceberg_table("ns", "b")
-    make("ns", "a")
+    make_iceberg_table("ns", "t")
+    namespace = Namespace.objects.get(name="ns")
+    add_tables(namespace, range(999), 5, format_)
     request = request_of(admin, LIST)
     expected = asker.ordinary(request)
     assert comparable(asker.in_loop(request)) == comparable(expected)
-    make("ns", "c")
+    add_tables(namespace, range(999, 1000), 5, format_)
+    assert asker.ordinary(request).status == 200
     assert asker.in_loop(request) is None
 
 
 def test_the_statement_of_a_list_reads_a_bounded_number_of_rows(asker, admin):
-    most = iceberg_tables.MOST_LISTED_AT_ONCE
-    assert f"LIMIT {most + 1}" in iceberg_tables.FREQUENT_STATEMENTS["list"]
+    for statement in tables.FEW_NAMES.statements.values():
+        assert "LIMIT 1001" in statement
 
 
 def test_a_long_list_of_etags_takes_the_ordinary_way(asker, admin):
@@ -232,7 +135,7 @@ def test_the_configuration_takes_no_statement(asker, admin, tenant):
         assert answer is not None
         assert comparable(answer)[:3] == comparable(expected)[:3]
     assert asker.pipeline.executed == 0
-    read = asker.reads.find(request)
+    read = asker.reads.find(request, b"")
     read.learn(Answer(500, [("Content-Type", "text/plain")], b"failed"))
     assert asker.in_loop(request).content == expected.content
 
@@ -294,7 +197,7 @@ def test_an_answer_with_credentials_is_not_kept(asker, admin):
     make_iceberg_table("ns", "t")
     request = request_of(admin)
     answer = asker.ordinary(request)
-    read = asker.reads.find(request)
+    read = asker.reads.find(request, b"")
     others = [
         Answer(200, [*answer.headers, ("Cache-Control", "private, no-store")], b"secret"),
         Answer(404, answer.headers, b"missing"),
@@ -364,6 +267,23 @@ def test_grants_count_until_they_are_revoked(asker, admin, tenant):
         assert asker.in_loop(request) is None
         assert asker.ordinary(request).status == 404
         assert asker.in_loop(request) is None
+
+
+def test_whoever_may_browse_a_namespace_lists_its_tables(asker, tenant):
+    make_iceberg_table("ns", "t")
+    make_table("ns", "lance")
+    make_iceberg_table("ns", "view")
+    Table.objects.filter(name="view").update(kind=TableKind.VIEW)
+    row = Namespace.objects.get(name="ns")
+    grant(privileges=Privilege.BROWSE, namespace=row)
+    request = request_of(tenant, LIST)
+    expected = asker.ordinary(request)
+    assert b'"t"' in expected.content
+    assert b"view" not in expected.content
+    assert comparable(asker.in_loop(request)) == comparable(expected)
+    Grant.objects.all().delete()
+    assert asker.in_loop(request) is None
+    assert asker.ordinary(request).status == 404
 
 
 def test_a_grant_to_browse_permits_no_load(asker, admin, tenant):
@@ -459,6 +379,15 @@ def test_other_requests_take_the_ordinary_way(asker, admin, more):
     executed = asker.pipeline.executed
     assert asker.in_loop(request_of(admin, **more)) is None
     assert asker.pipeline.executed == executed
+
+
+def test_a_request_with_a_body_takes_the_ordinary_way(asker, admin):
+    make_iceberg_table("ns", "t")
+    for path in (TABLE, LIST, CONFIG):
+        request = request_of(admin, path)
+        asker.ordinary(request)
+        assert asker.in_loop(request) is not None
+        assert asker.in_loop(request, b"{}") is None
 
 
 def test_a_key_that_is_not_cached_takes_the_ordinary_way(asker, admin):

@@ -109,7 +109,7 @@ def describe_version(
     if rows[0][3] is None:
         _require_branch(rows[0][0], table, branch)
         raise not_found(table, version, branch)
-    entry = _versions(rows)[0]
+    entry = from_row(rows[0][3:], rows[0][1])
     if manifests.is_gone(rows[0][1], entry.manifest_path):
         raise ManifestNotFound(table, entry.version, entry.manifest_path)
     return entry
@@ -157,16 +157,29 @@ def list_versions(
     page_token: str | None = None,
 ) -> tuple[list[Version], str | None]:
     """A page of versions by number, and the token of the next page. One statement."""
-    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
-    first = lance_naming.MAX_VERSION if descending else 0
-    if page_token:
-        first = _last_of_page(page_token) + (-1 if descending else 1)
+    first, size = bounds(descending=descending, limit=limit, page_token=page_token)
     statement = _DESCENDING if descending else _ASCENDING
     rows = _read(actor, table, statement, [branch, first, size + 1, digest(table)])
     if rows[0][3] is None:
         _require_branch(rows[0][0], table, branch)
         return [], None
-    versions = _versions(rows[:size])
+    return page_of([row[3:] for row in rows], rows[0][1], size)
+
+
+def bounds(*, descending: bool, limit: int | None, page_token: str | None) -> tuple[int, int]:
+    """The version at which a page begins, and its size. Raises InvalidInput."""
+    size = min(limit, PAGE_SIZE) if limit is not None else PAGE_SIZE
+    first = lance_naming.MAX_VERSION if descending else 0
+    if page_token:
+        first = _last_of_page(page_token) + (-1 if descending else 1)
+    return first, size
+
+
+def page_of(
+    rows: Sequence[Sequence[Any]], location: str, size: int
+) -> tuple[list[Version], str | None]:
+    """The versions in the first of these rows of COLUMNS, and the token of the next page if there are more."""
+    versions = [from_row(row, location) for row in rows[:size]]
     return versions, str(versions[-1].version) if len(rows) > size else None
 
 
@@ -187,10 +200,6 @@ def _read(
     if not rows or rows[0][2] != "lance":
         raise tables.not_found(table)
     return rows
-
-
-def _versions(rows: list[tuple[Any, ...]]) -> list[Version]:
-    return [from_row(row[3:], row[1]) for row in rows]
 
 
 def from_row(columns: Sequence[Any], location: str) -> Version:
@@ -343,13 +352,17 @@ def _is_old(row: TableVersion) -> bool:
 
 def _finished(pk: int, staged: str, final: str, location: str) -> str:
     """The path of a readable manifest, for a reader, who looks at a move once in a minute."""
-    key = _read_key(location, staged, final)
-    if manifests.was_seen(key):
+    if was_moved(location, staged, final):
         return final
     path = _readable(TableVersion(pk=pk, manifest_path=final, staged_path=staged), location)
     if path == final:
-        manifests.note_seen(key)
+        manifests.note_seen(_read_key(location, staged, final))
     return path
+
+
+def was_moved(location: str, staged: str | None, final: str) -> bool:
+    """True if a manifest has its final name, as far as that is known without a look at the storage."""
+    return staged is None or manifests.was_seen(_read_key(location, staged, final))
 
 
 def _read_key(location: str, staged: str, final: str) -> str:
