@@ -39,6 +39,7 @@ PACKAGES = {
     "catalog/access": ("tests/catalog/access/", "tests/catalog/services/access/", "tests/access/"),
     "catalog/services/access": ("tests/catalog/services/access/", "tests/access/"),
     "catalog/formats/iceberg": ("tests/catalog/formats/iceberg/",),
+    "catalog/services/iceberg": ("tests/catalog/services/iceberg/", "tests/api/iceberg/"),
 }
 # Further tests that reach them.
 OTHERS = (
