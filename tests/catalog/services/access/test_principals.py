@@ -6,7 +6,15 @@ from django.db import connection
 from catalog import access
 from catalog.access import SYSTEM
 from catalog.errors import CatalogError, InvalidInput, LastAdministrator, PrincipalAlreadyExists
-from catalog.models import AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Grant,
+    Namespace,
+    Principal,
+    PrincipalKind,
+    PrincipalLevel,
+)
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, grant_operations, grants, principals, users
 from tests.cases import shared_cases
@@ -229,12 +237,13 @@ def _namespace() -> access.On:
 
 
 def prepare_pages() -> None:
-    make_root()
-    make("group:g", PrincipalKind.GROUP)
-    for name in "abcd":
-        api_keys.create_api_key(actor=SYSTEM, name=name, level=PrincipalLevel.GRANTED)
-        principals.add_member(actor=SYSTEM, group="group:g", member=name)
-        grants.set_grant(actor=SYSTEM, on=_namespace(), principal=name, privileges=Privilege.READ)
+    root = make_root()
+    group = make("group:g", PrincipalKind.GROUP)
+    for name in "Abcd":
+        row = Principal.objects.create(name=name, kind=PrincipalKind.SERVICE)
+        row.groups.add(group)
+        ApiKey.objects.create(name=name, principal=row, digest=name)
+        Grant.objects.create(principal=row, namespace=root, mask=Privilege.BROWSE)
 
 
 @shared_cases(
@@ -271,8 +280,8 @@ def test_lists_have_pages_of_limited_size(db, monkeypatch, module, pages_of):
         rows, token = pages_of(**page)
         return [getattr(row, "name", None) or row.principal.name for row in rows], token
 
-    assert names() == (["a", "b"], "b")
+    assert names() == (["A", "b"], "b")
     assert names(page_token="b") == (["c", "d"], None)
-    assert names(limit=1, page_token="a") == (["b"], "b")
-    assert names(limit=9) == (["a", "b", "c"], "c")
+    assert names(limit=1, page_token="A") == (["b"], "b")
+    assert names(limit=9) == (["A", "b", "c"], "c")
     assert names(limit=9, page_token="c") == (["d"], None)
