@@ -306,10 +306,16 @@ def test_names():
         ({"type": "is-null", "term": "nothing"}, "there is no column 'nothing'"),
         ({"type": "is-null", "term": "I "}, "there is no column 'I '"),
         ({"type": "is-null", "child": {"type": "reference", "id": 99}}, "no column with id 99"),
-        ({"type": "is-null", "child": {"type": "reference"}}, "needs a name or an id"),
+        (
+            {"type": "is-null", "child": {"type": "reference"}},
+            "filter: a reference needs a name or an id",
+        ),
         ({"type": "is-null", "child": {"type": "what"}}, "'what' is no type of a term"),
         ({"type": "is-null", "term": 5}, "expected the name of a column"),
-        (compare("eq", {"type": "transform", "term": "ts"}, 1), "a transform needs its name"),
+        (
+            compare("eq", {"type": "transform", "term": "ts"}, 1),
+            "filter: a transform needs its name",
+        ),
         (
             compare("eq", {"type": "transform", "transform": "day", "term": "nothing"}, 1),
             "there is no column 'nothing'",

@@ -111,6 +111,8 @@ def test_modifiers_of_all_columns():
     assert derive(sql, dialect="bigquery") == {"*": "t.*", "b": "t.c"}
     sql = "SELECT * EXCLUDE (a) RENAME (b AS x) FROM t"
     assert derive(sql, dialect="snowflake", fields=("x",)) == {"x": "t.b"}
+    sql = "SELECT * RENAME (b AS x) FROM (SELECT a, b FROM t)"
+    assert derive(sql, dialect="snowflake") == {"a": "t.a", "x": "t.b"}
     sql = "SELECT a, b FROM t UNION ALL BY NAME SELECT b, a FROM u"
     assert derive(sql, dialect="duckdb") == {"a": "t.a u.a", "b": "t.b u.b"}
 
