@@ -57,6 +57,8 @@ def refused(message: str, call) -> None:
 @pytest.mark.parametrize("end", [None, LATER])
 def test_nobody_grants_a_privilege_for_longer_than_they_hold_it(on, to, end):
     give(Privilege.READ | Privilege.GRANT)
+    Principal.objects.create(name="carol", kind=PrincipalKind.SERVICE)
+    give(Privilege.READ | Privilege.GRANT, name="carol", end=None)
     refused(
         "for a limited time",
         lambda: grants.set_grant(

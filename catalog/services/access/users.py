@@ -140,7 +140,7 @@ def before_save(instance: User, raw: bool, update_fields: Any, **_: Any) -> None
             " name"
         )
     stays = row.level == PrincipalLevel.ADMIN or instance.is_superuser
-    if not (instance.is_active and stays) and (row.user.is_active or row.user.is_superuser):
+    if row.user.is_active and not (instance.is_active and stays):
         principals.require_another_administrator(row)
 
 

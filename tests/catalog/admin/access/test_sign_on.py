@@ -514,6 +514,9 @@ def test_the_last_administrator_keeps_its_flags_and_every_user_its_name(db):
     Principal.objects.update(level=PrincipalLevel.ADMIN)
     ada.is_superuser = False
     ada.save()
+    ada.is_active = False
+    with unchanged(), pytest.raises(LastAdministrator):
+        ada.save()
     event = AuditEvent.objects.get(action="user.update")
     assert (event.before, event.after) == ({"is_superuser": True}, {"is_superuser": False})
 

@@ -9,6 +9,7 @@ import requests
 
 from catalog.errors import ServiceUnavailable
 from catalog.services.access import issued_groups, oidc, timed_calls
+from tests import clocks
 from tests.cases import shared_cases
 
 URL = "https://issuer.example.com"
@@ -122,6 +123,34 @@ def test_the_document_names_its_issuer(monkeypatch):
         ValueError, match=r"^the keys are not fetched over https, as the document is$"
     ):
         oidc._fetch(URL)
+
+
+@shared_cases(
+    ("issuer", "older_than", "is_due"),
+    [
+        ({"fetched_at": 100.5}, None, False),
+        ({"fetched_at": 100}, None, True),
+        ({"fetched_at": 500}, 499, False),
+        ({"fetched_at": 500}, 500, True),
+        ({"fetched_at": 500}, 501, True),
+        ({"is_away": True, "tried_at": 990.5}, None, False),
+        ({"is_away": True, "tried_at": 990.5}, 0, False),
+        ({"is_away": True, "tried_at": 990}, None, True),
+        ({"is_away": True, "tried_at": 990, "fetched_at": 999}, None, True),
+    ],
+)
+def test_when_the_keys_are_fetched_again(monkeypatch, issuer, older_than, is_due):
+    clocks.replace(monkeypatch, oidc, monotonic=lambda: 1000)
+    assert oidc._is_due(oidc._Issuer(**issuer), older_than) is is_due
+
+
+def test_keys_are_usable_for_an_hour(monkeypatch):
+    clocks.replace(monkeypatch, oidc, monotonic=lambda: 5000)
+    issuer = oidc._Issuer(fetched_at=1400.5)
+    assert oidc._usable(issuer) is issuer
+    for fetched_at in (1400, float("-inf")):
+        with pytest.raises(ServiceUnavailable):
+            oidc._usable(oidc._Issuer(fetched_at=fetched_at))
 
 
 @shared_cases(

@@ -228,8 +228,9 @@ def test_a_user_gets_no_principal_of_another(db):
     with users.joining(ada):
         users.check_new_name("ada")
         for name in ("bob", "dora"):
-            with pytest.raises(PrincipalAlreadyExists):
+            with pytest.raises(PrincipalAlreadyExists) as error:
                 users.check_new_name(name)
+            assert error.value.name == f"user:{name}"
 
 
 def _namespace() -> access.On:
