@@ -16,15 +16,14 @@ import signal
 import sys
 import tempfile
 import time
-import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from copied_database import CopiedDatabase
+from equivalence import general_reason, listed_reasons
 from line_map import LineMap, Recorder
 from mutations import Mutant, activate, mutants_of
 from mutmut.runners.harness import TestRunner
@@ -56,7 +55,6 @@ OTHERS = (
     *("tests/catalog/test_create_key.py", "tests/catalog/test_layouts.py"),
 )
 OWN = tuple({folder for folders in PACKAGES.values() for folder in folders})
-EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 MAP = Path(".mutants.json")
 LEAST_SHARE = 0.9
 LEAST_TESTS = 10
@@ -195,19 +193,15 @@ def run(
         runner.shutdown()
 
 
-def reasons() -> dict[tuple[str, tuple[str, ...]], str]:
-    """Why mutants are equivalent, by function and changed lines."""
-    entries: list[dict[str, Any]] = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
-    return {(e["function"], tuple(e["change"].strip().split("\n"))): e["reason"] for e in entries}
-
-
 def summarise(outcomes: list[tuple[Mutant, str]]) -> int:
     """Print survivors, equivalent mutants and a line per package. Returns the exit status."""
-    known_reasons = reasons()
+    listed = listed_reasons()
     counts: dict[str, Counter[str]] = {}
     for mutant, outcome in outcomes:
-        reason = known_reasons.get((mutant.qualified_name, tuple(mutant.change)))
+        reason = listed.get((mutant.qualified_name, tuple(mutant.change)))
         kind = "survived" if outcome in SURVIVORS else outcome
+        if reason is None and kind == "survived":
+            reason = general_reason(mutant.change)
         if reason is not None:
             kind = "equivalent" if kind == "survived" else kind
             print(f"\n# {mutant.name}: {outcome}, listed as equivalent: {reason}")

@@ -227,6 +227,15 @@ def test_without_an_issuer_tokens_are_refused(issuer: Issuer, ada, settings):
     assert issuer.requests == {}
 
 
+def test_the_verified_claims_name_the_issuer_of_the_keys(issuer: Issuer, monkeypatch):
+    """Also if the two readers of the token should disagree about it."""
+    monkeypatch.setattr(oidc, "_issuer_of", lambda _: issuer.url)
+    assert oidc.verify(issuer.token(), [AUDIENCE])[0] == issuer.url
+    for claims in ({"iss": "https://elsewhere.example.com"}, {"iss": None}):
+        with pytest.raises(Unauthenticated, match=r"^The token is not valid"):
+            oidc.verify(issuer.token(**claims), [AUDIENCE])
+
+
 def test_an_id_token_belongs_to_one_log_in(issuer: Issuer):
     token = issuer.token(nonce="a")
     assert oidc.verify(token, [AUDIENCE], nonce="a")[0] == issuer.url

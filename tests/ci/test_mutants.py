@@ -129,6 +129,25 @@ def test_a_map_is_read_as_it_was_saved(mutations, tmp_path):
     assert line_map.load(tmp_path / "map.json") == saved
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("for a, b in zip(x, y, strict=True)", "for a, b in zip(x, y, strict=None)", "lengths"),
+        ("for a, b in zip(x, y, strict=True)", "for a, b in zip(x, y, )", "lengths"),
+        ("for a, b in zip(x, y, strict=True)", "for a, b in zip(x, strict=True)", None),
+        ("run(x, strict=True)", "run(x, strict=False)", None),
+        ('text = "SELECT a"', 'text = "select a"', "lower case"),
+        ('text = "SELECT a WHERE b = %s"', 'text = "SELECT A WHERE B = %S"', None),
+        ('text = "a message"', 'text = "A MESSAGE"', None),
+    ],
+)
+def test_some_changes_are_equivalent_everywhere(mutations, old, new, reason):
+    general_reason = importlib.import_module("equivalence").general_reason
+    result = general_reason([f"- {old}", f"+ {new}"])
+    assert (result is None) if reason is None else (reason in result)
+    assert general_reason([f"- {old}", f"+ {new}", "+ more"]) is None
+
+
 def test_equivalent_mutants_are_of_present_code():
     """An entry for code that has changed since has no effect, and its mutant survives again."""
     entries = tomllib.loads((CI / "equivalent.toml").read_text())["equivalent"]

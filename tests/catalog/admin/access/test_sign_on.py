@@ -14,6 +14,7 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out, user_lo
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
+from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
 
@@ -482,6 +483,18 @@ def test_a_person_whose_name_no_user_may_have_is_refused(issuer: Issuer):
     user = users_sign_on.user_of(issuer.url, {"sub": "x", "groups": ["staff"]})
     longest.refresh_from_db()
     assert (longest.user, user.is_staff, user.is_superuser) == (user, True, False)
+
+
+def test_a_user_may_sign_in_without_an_address(db):
+    user = User.objects.create_superuser("ada")
+    for request in (None, HttpRequest()):
+        users.signed_in(request=request, user=user)
+        users.signed_out(request=request, user=user)
+        users.signed_out(request=request, user=None)
+    events = AuditEvent.objects.filter(action__startswith="session.").order_by("pk")
+    rows = [(event.action, event.after, event.request_id) for event in events]
+    begin = ("session.begin", {"address": "", "by": "password"}, "")
+    assert rows == [begin, ("session.end", {"address": ""}, "")] * 2
 
 
 def test_receivers_are_connected_once():
