@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -227,6 +228,15 @@ def test_a_client_is_named_by_its_key_its_prefix_or_not_at_all():
     with pytest.raises(Unauthenticated, match=r"^The token belongs to another client$"):
         api_keys.find_subject(token=token, client=other)
     assert api_keys.find_subject(token=token, client=row) == row
+
+
+def test_the_keys_of_a_person_are_valid_while_its_user_is_active():
+    user = get_user_model().objects.create_user("ada")
+    row, secret = api_keys.add_key(actor=SYSTEM, principal="user:ada", name="laptop")
+    assert known_keys.find_key(secret) == row
+    get_user_model().objects.filter(pk=user.pk).update(is_active=False)
+    with pytest.raises(Unauthenticated):
+        known_keys.find_key(secret)
 
 
 def test_the_last_use_of_a_key_is_recorded_once_a_minute():
