@@ -36,7 +36,10 @@ from server.valkey import Valkey
 PACKAGES = {
     "catalog/services/engine": ("tests/catalog/services/engine/",),
     "catalog/access": ("tests/catalog/access/", "tests/catalog/services/access/", "tests/access/"),
-    "catalog/services/access": ("tests/catalog/services/access/", "tests/access/"),
+    "catalog/services/access": (
+        *("tests/catalog/services/access/", "tests/catalog/admin/access/", "tests/access/"),
+        *("tests/api/test_oidc.py", "tests/api/test_attempts.py"),
+    ),
     "catalog/formats/iceberg": ("tests/catalog/formats/iceberg/",),
     "catalog/services/iceberg": ("tests/catalog/services/iceberg/", "tests/api/iceberg/"),
 }
@@ -53,6 +56,9 @@ OTHERS = (
     # Previews, profiles, tags and branches of Iceberg tables are shown in the admin only.
     *("tests/catalog/admin/iceberg", "tests/catalog/admin/tables/test_preview.py"),
     *("tests/catalog/test_create_key.py", "tests/catalog/test_layouts.py"),
+    # References between the files of tables.
+    *("tests/security/test_unread_references.py", "tests/security/test_registered_references.py"),
+    "tests/security/test_continued_manifests.py",
 )
 OWN = tuple({folder for folders in PACKAGES.values() for folder in folders})
 MAP = Path(".mutants.json")

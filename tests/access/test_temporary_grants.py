@@ -67,6 +67,16 @@ def test_nobody_grants_a_privilege_for_longer_than_they_hold_it(on, to, end):
     )
 
 
+def test_only_privileges_without_an_end_are_lasting():
+    row = Namespace.objects.get(name="prod")
+    assert not access.holds_lasting(actor(), Privilege.READ, row)
+    give(Privilege.READ)
+    assert not access.holds_lasting(actor(), Privilege.READ, row)
+    give(Privilege.READ, end=None)
+    assert access.holds_lasting(actor(), Privilege.READ, row)
+    assert not access.holds_lasting(actor(), Privilege.WRITE, row)
+
+
 def test_until_the_own_end_privileges_may_be_granted_shortened_and_revoked():
     give(Privilege.READ | Privilege.GRANT)
 

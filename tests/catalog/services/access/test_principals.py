@@ -1,6 +1,7 @@
 import threading
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connection
 
 from catalog import access
@@ -69,6 +70,18 @@ def test_the_last_administrator_is_not_removed_by_deactivating_a_group(db):
     assert list(principals.administrators()) == [key.principal]
     with unchanged(), pytest.raises(LastAdministrator):
         principals.update_principal(actor=SYSTEM, name="group:admins", is_active=False)
+
+
+def test_lists_of_principals_take_two_statements(db, django_assert_num_queries):
+    get_user_model().objects.create_user("ada")
+    with django_assert_num_queries(2):
+        (row,), _ = principals.list_principals(actor=SYSTEM)
+        assert (row.user.username, list(row.groups.all())) == ("ada", [])
+    make("group:g", PrincipalKind.GROUP)
+    principals.add_member(actor=SYSTEM, group="group:g", member="user:ada")
+    with django_assert_num_queries(3):
+        (row,), _ = principals.list_members(actor=SYSTEM, group="group:g")
+        assert (row.user.username, len(row.groups.all())) == ("ada", 1)
 
 
 def test_a_new_principal_has_no_description_issuer_and_privileges(db):

@@ -26,6 +26,7 @@ def test_each_stage_is_recorded_once(job, caplog):
     caplog.set_level("INFO", "monodon.jobs")
     for name in ("planning", "planning", "rewriting"):
         job_stages.begin(job, name)
+        assert [stage["name"] for stage in stored(job).stages][-1] == name
     job_stages.count_bytes(job, 70)
     first, second = stored(job).stages
     assert (first["name"], second["name"], second["bytes"]) == ("planning", "rewriting", 70)

@@ -7,6 +7,7 @@ import pytest
 from django.db import DatabaseError
 from pyiceberg.manifest import DataFileContent, FileFormat
 
+from catalog import access
 from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
@@ -15,6 +16,7 @@ from catalog.errors import (
     InvalidInput,
     InvalidLocation,
     InvalidMetadata,
+    TableNotFound,
     Unsupported,
 )
 from catalog.models import StagedFile, TableFormat, TableKind
@@ -31,7 +33,7 @@ from catalog.services.iceberg.metadata_operations import BaseChanged
 from catalog.services.iceberg.previews import preview
 from catalog.services.iceberg.tables import LoadedTable
 from tests.cases import shared_cases
-from tests.factories import unchanged
+from tests.factories import make_root, unchanged
 
 
 def entry(
@@ -124,6 +126,15 @@ def test_refusals_name_the_rule(db, call, kind, message):
         call()
     assert type(error.value) is kind
     assert error.value.message == message
+
+
+def test_a_refusal_names_the_change_of_a_transaction(db):
+    make_root()
+    changes = [TableChange(table=("gone", name), requirements=[], updates=[]) for name in "ab"]
+    for count, operation in ((1, None), (2, 0)):
+        with unchanged(), pytest.raises(TableNotFound) as error:
+            commits.commit_tables(actor=access.Principal("etl"), changes=changes[:count])
+        assert error.value.operation == operation
 
 
 def test_own_classes_of_iceberg_and_other_files_are_accepted(db):
