@@ -120,6 +120,10 @@ def test_the_map_names_the_fastest_tests_first(mutations):
     after = before.updated(line_map({"a.py": {2: ["slow"]}}, {"slow": 0.5}))
     assert after.reaching(Path("a.py"), [1]) == ["fast"]
     assert after.reaching(Path("a.py"), [2]) == ["slow", "other"]
+    # A test that has another name now.
+    renamed = line_map({"a.py": {1: ["t.py::old", "u.py::old"]}}, {"t.py::old": 1.0})
+    after = renamed.updated(line_map({"a.py": {1: ["t.py::new"]}}, {"t.py::new": 1.0}))
+    assert after.reaching(Path("a.py"), [1]) == ["u.py::old", "t.py::new"]
 
 
 def test_a_map_is_read_as_it_was_saved(mutations, tmp_path):

@@ -22,6 +22,7 @@ from catalog.errors import (
 from catalog.models import StagedFile, TableFormat, TableKind
 from catalog.services.iceberg import (
     commits,
+    files,
     functions,
     locations,
     metadata_files,
@@ -162,6 +163,12 @@ def test_a_commit_is_repeated_until_it_does_not_conflict(monkeypatch):
     assert error.value.message == ("Cannot commit to view ns.v: others keep changing it; try again")
     conflict = BaseChanged("table", ("ns", "t"))
     assert conflict.message == "Cannot commit to table ns.t: another commit changed it"
+
+
+@pytest.mark.parametrize("summary", [None, {}, {"operation": "append"}])
+def test_a_snapshot_that_names_its_source_is_cherry_picked(summary):
+    assert not files.is_cherry_picked({"summary": summary})
+    assert files.is_cherry_picked({"summary": {"source-snapshot-id": "5"}})
 
 
 def test_the_answer_of_a_table_may_be_unread():

@@ -183,6 +183,7 @@ ONE_OR_THE_OTHER = (
         ({"stats_fields": {}}, "stats-fields: expected an array"),
         ({"min_rows_requested": 1.5}, "min-rows-requested: expected a positive integer"),
         ({"filter": compare("eq", "nothing", 1)}, "filter: there is no column 'nothing'"),
+        ({"filter": compare("eq", "ID", 1)}, "filter: there is no column 'ID'"),
         ({"filter": "id = 1"}, "filter: expected a predicate"),
     ],
 )
