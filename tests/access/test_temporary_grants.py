@@ -1,5 +1,6 @@
 """Privileges with an end cannot be turned into privileges without one, or with a later one."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -71,7 +72,14 @@ def test_only_privileges_without_an_end_are_lasting():
     row = Namespace.objects.get(name="prod")
     assert not access.holds_lasting(actor(), Privilege.READ, row)
     give(Privilege.READ)
+    give(Privilege.READ, OWN, end=None)
     assert not access.holds_lasting(actor(), Privilege.READ, row)
+    table = Table.objects.get(name="users")
+    assert not access.holds_lasting(actor(), Privilege.READ, table)
+    assert access.holds_lasting(replace(actor(), tables=(table.pk,)), Privilege.GRANT, table)
+    # An object that the same commit creates.
+    new = Table(namespace=Namespace.objects.get(name="own"), name="new")
+    assert access.holds_lasting(actor(), Privilege.GRANT, new)
     give(Privilege.READ, end=None)
     assert access.holds_lasting(actor(), Privilege.READ, row)
     assert not access.holds_lasting(actor(), Privilege.WRITE, row)

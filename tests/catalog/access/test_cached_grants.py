@@ -268,6 +268,10 @@ def test_the_cache_is_bounded(table, row):
             len(ids) + len(grants.tables) for ids, grants in cache._entries.items()
         )
         assert cache._size <= 10
+    Grant.objects.update(mask=F("mask"))  # the version changes
+    before = cache._size
+    cache.at(ids, GrantVersion.objects.get().version, now)
+    assert cache._size == before
     cache.clear()
     assert (cache._size, cache._entries) == (0, {})
 

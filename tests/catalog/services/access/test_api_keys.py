@@ -10,7 +10,13 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import SYSTEM, tokens
-from catalog.errors import CatalogError, InvalidInput, PermissionDenied, Unauthenticated
+from catalog.errors import (
+    CatalogError,
+    InvalidInput,
+    KeyNotFound,
+    PermissionDenied,
+    Unauthenticated,
+)
 from catalog.models import ApiKey, AuditEvent, PrincipalKind, PrincipalLevel
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication, key_rules, known_keys, principals
@@ -189,6 +195,14 @@ def test_the_bounds_of_names_secrets_and_overlaps_are_accepted():
             "replaced_by": key_rules.next_name(row.name),
             "ends": row.expires_at.isoformat(),
         }
+
+
+def test_a_key_that_was_deleted_meanwhile_is_not_rotated():
+    row = make_key()
+    ApiKey.objects.all().delete()
+    with unchanged(), pytest.raises(KeyNotFound) as error:
+        api_keys.rotate(actor=SYSTEM, key=row, overlap=HOUR)
+    assert error.value.name == "etl"
 
 
 @pytest.mark.parametrize(
