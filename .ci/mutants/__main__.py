@@ -55,6 +55,7 @@ OTHERS = (
     *("tests/api/test_unauthenticated.py", "tests/catalog/admin/tables/test_list_terms.py"),
     # Previews, profiles, tags and branches of Iceberg tables are shown in the admin only.
     *("tests/catalog/admin/iceberg", "tests/catalog/admin/tables/test_preview.py"),
+    "tests/catalog/admin/test_history_actions.py",
     *("tests/catalog/test_create_key.py", "tests/catalog/test_layouts.py"),
     # References between the files of tables.
     *("tests/security/test_unread_references.py", "tests/security/test_registered_references.py"),

@@ -71,5 +71,7 @@ def test_background_processes_without_heartbeats_are_missing():
     assert processes.background() == {"worker": "ok", "tasks": "ok", "beat": missing}
     processes.report(Heartbeat(name="b", role=ProcessRole.BEAT, seen_at=Now()))
     assert processes.background()["beat"] == "ok"
+    processes.forget("w")
+    assert processes.background() == {"worker": missing, "tasks": missing, "beat": "ok"}
     Heartbeat.objects.update(seen_at=Now() - 2 * processes.ALIVE)
     assert set(processes.background().values()) == {missing}

@@ -19,7 +19,7 @@ from catalog.errors import (
     TableNotFound,
     Unsupported,
 )
-from catalog.models import StagedFile, TableFormat, TableKind
+from catalog.models import StagedFile, Table, TableFormat, TableKind
 from catalog.services.iceberg import (
     commits,
     files,
@@ -34,7 +34,7 @@ from catalog.services.iceberg.metadata_operations import BaseChanged
 from catalog.services.iceberg.previews import preview
 from catalog.services.iceberg.tables import LoadedTable
 from tests.cases import shared_cases
-from tests.factories import make_root, unchanged
+from tests.factories import make_iceberg_table, make_root, unchanged
 
 
 def entry(
@@ -169,6 +169,19 @@ def test_a_commit_is_repeated_until_it_does_not_conflict(monkeypatch):
 def test_a_snapshot_that_names_its_source_is_cherry_picked(summary):
     assert not files.is_cherry_picked({"summary": summary})
     assert files.is_cherry_picked({"summary": {"source-snapshot-id": "5"}})
+
+
+@pytest.mark.usefixtures("warehouse")
+def test_files_are_checked_for_jobs_of_unknown_kinds(db):
+    loaded = make_iceberg_table("ns", "t")
+    row = Table.objects.get(pk=loaded.pk)
+    files.require_readable(row, loaded.document, "unknown", loaded.metadata_location)
+    missing = f"{loaded.document['location']}/metadata/none.avro"
+    snapshot = {"snapshot-id": 1, "manifest-list": missing}
+    with pytest.raises(InvalidMetadata, match=r"none\.avro' cannot be read"):
+        files.require_readable(
+            row, {**loaded.document, "snapshots": [snapshot], "current-snapshot-id": 1}, "unknown"
+        )
 
 
 def test_the_answer_of_a_table_may_be_unread():
