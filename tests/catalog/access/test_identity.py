@@ -249,5 +249,5 @@ def test_the_principal_of_a_name_takes_one_statement(django_assert_num_queries):
     make_user("ada")
     with django_assert_num_queries(1):
         assert access.named("user:ada") is not None
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(1):
         assert access.on_behalf_of("user:ada").name == "user:ada"

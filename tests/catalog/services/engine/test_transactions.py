@@ -33,6 +33,7 @@ from catalog.services.engine.transactions import (
     SetProperty,
     SetStatus,
     UnsetProperty,
+    _version,
     alter_transaction,
     describe_transaction,
     visible_operations,
@@ -357,3 +358,12 @@ def test_own_operations_and_those_of_others_are_visible_to_administrators(
         for actor in (SYSTEM, access.Principal("etl")):
             assert visible_operations(actor, [row]) == {row.pk: operations}
     assert visible_operations(access.Principal("other"), [row]) == {row.pk: []}
+
+
+def test_a_version_belongs_to_its_table(db):
+    make_root()
+    for name in ("a", "b"):
+        make_table("other", name)
+        make_version(("other", name), 1)
+    for name in ("a", "b"):
+        assert _version(("other", name, "1")).table.name == name
