@@ -1,6 +1,7 @@
-"""Messages of refusals and of failures that a sweep repairs, without an HTTP request."""
+"""Messages of refusals and of failures that a sweep repairs, and what loading a table does besides, without an HTTP request."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,7 @@ from catalog.services.iceberg import (
     metadata_files,
     metadata_removal,
     request_signing,
+    tables,
 )
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.metadata_operations import BaseChanged
@@ -182,6 +184,19 @@ def test_files_are_checked_for_jobs_of_unknown_kinds(db):
         files.require_readable(
             row, {**loaded.document, "snapshots": [snapshot], "current-snapshot-id": 1}, "unknown"
         )
+
+
+@pytest.mark.usefixtures("warehouse")
+def test_loading_a_table_counts_as_its_use_and_checks_the_files_of_jobs(db, monkeypatch):
+    loaded = make_iceberg_table("ns", "t")
+    counted, checked = [], []
+    monkeypatch.setattr(tables.usage, "count", lambda *call: counted.append(call[1:]))
+    monkeypatch.setattr(tables.files, "require_readable", lambda *call: checked.append(call[2:]))
+    job = replace(SYSTEM, job_kind="compact")
+    for actor, etags in ((SYSTEM, ()), (job, ()), (job, ("*",))):
+        tables.load_table(actor=actor, table=("ns", "t"), etags=etags)
+    assert counted == [(("ns", "t"), tables.Read.LOAD)] * 3
+    assert checked == [("compact", loaded.metadata_location)]  # only with an answer
 
 
 def test_the_answer_of_a_table_may_be_unread():
