@@ -35,10 +35,11 @@ class LineMap:
         return cls(numbered, seconds)
 
     def updated(self, other: "LineMap") -> "LineMap":
-        """This map, with the tests of another instead of its own of the same names."""
+        """This map, with the tests of another instead of its own in the same files."""
+        files = {name.partition("::")[0] for name in other.seconds}
         tests = {
             path: {
-                line: [name for name in names if name not in other.seconds]
+                line: [name for name in names if name.partition("::")[0] not in files]
                 for line, names in by_line.items()
             }
             for path, by_line in self.tests.items()

@@ -284,10 +284,8 @@ def _held_by_statement(
     if table_pk in actor.tables:
         held = Privilege.ALL  # regardless of its other limits
     is_namespace_visible = bool(held) or may_traverse or leads_to_key
-    if is_table and not (table_pk and held):
+    if not is_namespace_visible or (is_table and not (table_pk and held)):
         raise _missing(target, is_namespace_visible=is_namespace_visible)
-    if not is_namespace_visible:
-        raise _missing(target, is_namespace_visible=False)
     return held
 
 

@@ -1,5 +1,6 @@
 """Privileges with an end cannot be turned into privileges without one, or with a later one."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -57,12 +58,31 @@ def refused(message: str, call) -> None:
 @pytest.mark.parametrize("end", [None, LATER])
 def test_nobody_grants_a_privilege_for_longer_than_they_hold_it(on, to, end):
     give(Privilege.READ | Privilege.GRANT)
+    Principal.objects.create(name="carol", kind=PrincipalKind.SERVICE)
+    give(Privilege.READ | Privilege.GRANT, name="carol", end=None)
     refused(
         "for a limited time",
         lambda: grants.set_grant(
             actor=actor(), on=on, principal=to, privileges=Privilege.READ, expires_at=end
         ),
     )
+
+
+def test_only_privileges_without_an_end_are_lasting():
+    row = Namespace.objects.get(name="prod")
+    assert not access.holds_lasting(actor(), Privilege.READ, row)
+    give(Privilege.READ)
+    give(Privilege.READ, OWN, end=None)
+    assert not access.holds_lasting(actor(), Privilege.READ, row)
+    table = Table.objects.get(name="users")
+    assert not access.holds_lasting(actor(), Privilege.READ, table)
+    assert access.holds_lasting(replace(actor(), tables=(table.pk,)), Privilege.GRANT, table)
+    # An object that the same commit creates.
+    new = Table(namespace=Namespace.objects.get(name="own"), name="new")
+    assert access.holds_lasting(actor(), Privilege.GRANT, new)
+    give(Privilege.READ, end=None)
+    assert access.holds_lasting(actor(), Privilege.READ, row)
+    assert not access.holds_lasting(actor(), Privilege.WRITE, row)
 
 
 def test_until_the_own_end_privileges_may_be_granted_shortened_and_revoked():

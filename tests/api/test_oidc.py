@@ -21,6 +21,7 @@ from joserfc.jwk import RSAKey
 
 from catalog import access
 from catalog.access import SYSTEM
+from catalog.errors import Unauthenticated
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import (
     api_keys,
@@ -72,7 +73,16 @@ def bearer(token: str) -> Management:
 
 
 def refused(token: str, text: str = "", status: int = 401, kind: str = "unauthenticated") -> None:
-    bearer(token).refused(status, kind, text, "GET jobs")
+    """Expect a refusal with this detail; without one, of any."""
+    answer = bearer(token).refused(status, kind, text, "GET jobs")
+    assert text in {"", answer.json()["detail"]}
+
+
+def taken(name: str) -> str:
+    return (
+        f"The token's subject is not known here, and another principal has the name '{name}': an"
+        " administrator has to enter issuer and subject there"
+    )
 
 
 @pytest.fixture
@@ -100,35 +110,36 @@ def test_every_protocol_accepts_a_token(issuer: Issuer, ada):
 
 
 @shared_cases(
-    "claims",
+    "claims, message",
     [
-        {"aud": "another"},
-        {"aud": None},
-        {"aud": []},
-        {"sub": None},
-        {"sub": ""},
-        {"sub": 5},
-        {"sub": "a\nb"},
-        {"sub": "x" * 501},
-        {"sub": "somebody"},
-        {"iss": "https://elsewhere.example.com"},
-        {"iss": None},
-        {"iss": ["x"]},
-        {"exp": None},
-        {"exp": "tomorrow"},
-        {"nbf": YEAR_2100},
-        {"iat": YEAR_2100},
+        ({"aud": "another"}, "The token is not valid (InvalidClaimError)"),
+        ({"aud": None}, "The token is not valid (MissingClaimError)"),
+        ({"aud": []}, ""),
+        ({"sub": None}, "The token is not valid (MissingClaimError)"),
+        ({"sub": ""}, ""),
+        ({"sub": 5}, "The token is not valid (InvalidClaimError)"),
+        ({"sub": "a\nb"}, "The token's subject is not printable, or too long"),
+        ({"sub": "x" * 501}, "The token's subject is not printable, or too long"),
+        ({"sub": "x" * 500}, "The token's subject is not known here"),
+        ({"sub": "somebody"}, "The token's subject is not known here"),
+        ({"iss": "https://elsewhere.example.com"}, "The token's issuer is not known here"),
+        ({"iss": None}, "The token is malformed"),
+        ({"iss": ["x"]}, "The token's issuer is not known here"),
+        ({"exp": None}, "The token is not valid (MissingClaimError)"),
+        ({"exp": "tomorrow"}, "The token is not valid (InvalidClaimError)"),
+        ({"nbf": YEAR_2100}, ""),
+        ({"iat": YEAR_2100}, ""),
     ],
 )
-def test_invalid_claims_are_refused(issuer: Issuer, ada, claims):
+def test_invalid_claims_are_refused(issuer: Issuer, ada, claims, message):
     bearer(issuer.token()).get("jobs")
-    refused(issuer.token(**claims))
+    refused(issuer.token(**claims), message)
 
 
 def test_times_have_a_leeway_of_a_minute(issuer: Issuer, ada):
     now = time.time()
     bearer(issuer.token(exp=now - 30, nbf=now + 30, iat=now + 30)).get("jobs")
-    refused(issuer.token(exp=now - 90), "has expired", 401, "token-expired")
+    refused(issuer.token(exp=now - 90), "The access token has expired", 401, "token-expired")
     bearer(issuer.token(aud=["x", "other"])).get("jobs")
 
 
@@ -158,12 +169,15 @@ def test_only_the_issuers_keys_and_allowed_algorithms_are_accepted(issuer: Issue
         f"{spelled({'kid': 'one'})}.{body}.{signature}",
         f"{spelled({'alg': 'RS256', 'kid': ['one']})}.{body}.{signature}",
         f"{head}.{body[:-3]}.{signature}",
+    ):
+        refused(forged)
+    for malformed in (
         f"{head}.e30.{signature}",
         "eyJ..",
         "eyJhbGciOiJub25lIn0.eyJpc3MiOlsi.x",
         "eyJ" + "x" * 20_000 + ".e30.x",
     ):
-        refused(forged)
+        refused(malformed, "The token is malformed")
     settings.MONODON_OIDC_ALGORITHMS = ["ES256"]
     known_keys.forget_keys()
     refused(token)
@@ -199,18 +213,53 @@ def test_a_token_without_kid_requires_a_single_key(issuer: Issuer, ada):
     issuer.keys.append(RSAKey.generate_key(2048, {"kid": "two"}))
     oidc.forget()
     known_keys.forget_keys()
-    refused(token, "not one of its issuer's")
+    refused(token, "The token's key is not one of its issuer's")
 
 
 def test_without_an_audience_tokens_are_refused(issuer: Issuer, ada, settings):
     settings.MONODON_OIDC_AUDIENCES = []
-    refused(issuer.token(), "No audience")
+    refused(issuer.token(), "No audience is configured for bearer tokens")
 
 
 def test_without_an_issuer_tokens_are_refused(issuer: Issuer, ada, settings):
     settings.MONODON_OIDC_ISSUERS = []
-    refused(issuer.token(), "unknown, expired or revoked")
+    refused(issuer.token(), "The API key is unknown, expired or revoked")
     assert issuer.requests == {}
+
+
+def test_the_verified_claims_name_the_issuer_of_the_keys(issuer: Issuer, monkeypatch):
+    """Also if the two readers of the token should disagree about it."""
+    monkeypatch.setattr(oidc, "_issuer_of", lambda _: issuer.url)
+    assert oidc.verify(issuer.token(), [AUDIENCE])[0] == issuer.url
+    for claims in ({"iss": "https://elsewhere.example.com"}, {"iss": None}):
+        with pytest.raises(Unauthenticated, match=r"^The token is not valid"):
+            oidc.verify(issuer.token(**claims), [AUDIENCE])
+
+
+def test_an_id_token_belongs_to_one_log_in(issuer: Issuer):
+    token = issuer.token(nonce="a")
+    assert oidc.verify(token, [AUDIENCE], nonce="a")[0] == issuer.url
+    with pytest.raises(Unauthenticated, match=r"^The ID token is of another log-in$"):
+        oidc.verify(token, [AUDIENCE], nonce="b")
+
+
+@shared_cases(
+    ("claims", "key"),
+    [
+        ({"client_id": "cli"}, "cli"),
+        ({"azp": "notebook", "client_id": "cli"}, "notebook"),
+        ({"azp": "a\nb"}, ""),
+        ({"azp": 5}, ""),
+        ({"azp": "x" * 101}, "x" * 100),
+        ({}, ""),
+    ],
+)
+def test_the_client_of_a_token_is_the_key(issuer: Issuer, ada, claims, key):
+    end = int(time.time()) + 300
+    principal, seconds = oidc.authenticate(issuer.token(exp=end, **claims))
+    assert (principal.key, principal.is_vouched_for) == (key, True)
+    assert principal.ends_at.timestamp() == end
+    assert 350 < seconds <= 360  # with the leeway
 
 
 # --- trust ---------------------------------------------------------------------------------------
@@ -229,7 +278,7 @@ def test_a_cached_token_is_refused_after_its_expiry(issuer: Issuer, ada, monkeyp
     token = issuer.token(exp=now - oidc.LEEWAY_SECONDS + 2)
     bearer(token).get("jobs")
     advance(2.5)
-    refused(token, "has expired", 401, "token-expired")
+    refused(token, "The access token has expired", 401, "token-expired")
 
 
 def test_deactivated_principals_are_refused(issuer: Issuer, ada):
@@ -244,7 +293,7 @@ def test_deactivated_principals_are_refused(issuer: Issuer, ada):
         subject="bob",
     )
     principals.update_principal(actor=SYSTEM, name="user:ada", is_active=False)
-    refused(token, "was deactivated")
+    refused(token, "The token's subject was deactivated here")
 
 
 # --- keys ----------------------------------------------------------------------------------------
@@ -254,7 +303,9 @@ def test_new_keys_are_fetched_if_a_token_names_an_unknown_key(issuer: Issuer, ad
     bearer(issuer.token()).get("jobs")
     issuer.rotate()
     token = issuer.token()
-    refused(token, "not one of its issuer's")  # the keys were fetched a moment ago
+    refused(
+        token, "The token's key is not one of its issuer's"
+    )  # the keys were fetched a moment ago
     assert issuer.requests["/jwks"] == 1
     clock(31)
     bearer(token).get("jobs")
@@ -278,11 +329,13 @@ def test_keys_that_the_issuer_removed_expire(issuer: Issuer, ada, clock):
     bearer(token).get("jobs")
     clock(901)
     known_keys.forget_keys()
-    refused(token, "not one of its issuer's")
+    refused(token, "The token's key is not one of its issuer's")
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-def test_tokens_are_refused_while_the_issuer_is_unreachable(issuer: Issuer, ada, clock, status):
+def test_tokens_are_refused_while_the_issuer_is_unreachable(
+    issuer: Issuer, ada, clock, caplog, status
+):
     issuer.status = status
     token = issuer.token()
     for _ in range(3):
@@ -290,8 +343,12 @@ def test_tokens_are_refused_while_the_issuer_is_unreachable(issuer: Issuer, ada,
             503, "service-unavailable", "are not available", "GET jobs"
         )
         assert response["retry-after"] == "1"
+        text = "The keys of the token's issuer are not available at the moment"
+        assert response.json()["detail"] == text
     # The issuer was asked once, not for each request.
     assert issuer.requests == {"/.well-known/openid-configuration": 1}
+    warnings = [row.getMessage() for row in caplog.records if row.name == oidc.__name__]
+    assert warnings == [f"Cannot fetch the keys of {issuer.url}: ValueError"]
     issuer.status = 200
     clock(11)
     bearer(token).get("jobs")
@@ -423,7 +480,7 @@ def test_an_unknown_subject_is_refused_unless_principals_are_created_automatical
     issuer: Issuer, settings
 ):
     token = issuer.token("new-1", preferred_username="grace")
-    refused(token, "not known here")
+    refused(token, "The token's subject is not known here")
     settings.MONODON_OIDC_AUTO_CREATE = True
     assert bearer(token).get("principals/user:grace")["level"] == "granted"
     row = Principal.objects.get()
@@ -448,7 +505,7 @@ def test_names_of_users_of_the_admin_are_refused(issuer: Issuer, settings, djang
     django_user_model.objects.create_superuser("root", password="x")
     refused(
         issuer.token("evil", preferred_username="root"),
-        "another principal has the name 'user:root'",
+        taken("user:root"),
     )
 
 
@@ -458,12 +515,16 @@ def test_names_of_deleted_principals_are_refused(issuer: Issuer, settings, djang
     Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
     token = issuer.token("bob-1", preferred_username="bob")
     with unchanged():
-        refused(token, "still owns objects")
+        refused(
+            token,
+            "The token's subject is not known here, and a former principal 'user:bob' still owns"
+            " objects: an administrator has to create the principal",
+        )
     django_user_model.objects.create_user("carl").delete()
     with unchanged():
         refused(
             issuer.token("carl-1", preferred_username="carl"),
-            "another principal has the name 'user:carl'",
+            taken("user:carl"),
         )
 
 
@@ -475,7 +536,7 @@ def test_a_subject_whose_user_was_deleted_is_refused(issuer: Issuer, ada, settin
     bearer(issuer.token()).get("jobs")
     user.delete()
     with unchanged():
-        refused(issuer.token(), "deactivated")
+        refused(issuer.token(), "The token's subject was deactivated here")
 
 
 def test_the_groups_claim_sets_membership_in_the_issuers_groups(issuer: Issuer, settings):
@@ -613,7 +674,7 @@ def test_a_token_does_not_authenticate_a_group(issuer: Issuer):
         issuer=issuer.url,
         subject="ada-1",
     )
-    refused(issuer.token(), "not known here")
+    refused(issuer.token(), "The token's subject is not known here")
 
 
 # --- secrets -------------------------------------------------------------------------------------

@@ -120,6 +120,10 @@ def test_the_map_names_the_fastest_tests_first(mutations):
     after = before.updated(line_map({"a.py": {2: ["slow"]}}, {"slow": 0.5}))
     assert after.reaching(Path("a.py"), [1]) == ["fast"]
     assert after.reaching(Path("a.py"), [2]) == ["slow", "other"]
+    # A test that has another name now.
+    renamed = line_map({"a.py": {1: ["t.py::old", "u.py::old"]}}, {"t.py::old": 1.0})
+    after = renamed.updated(line_map({"a.py": {1: ["t.py::new"]}}, {"t.py::new": 1.0}))
+    assert after.reaching(Path("a.py"), [1]) == ["u.py::old", "t.py::new"]
 
 
 def test_a_map_is_read_as_it_was_saved(mutations, tmp_path):
@@ -127,6 +131,25 @@ def test_a_map_is_read_as_it_was_saved(mutations, tmp_path):
     saved = line_map({"a.py": {1: ["t"]}}, {"t": 1.0})
     saved.save(tmp_path / "map.json")
     assert line_map.load(tmp_path / "map.json") == saved
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("for a, b in zip(x, y, strict=True)", "for a, b in zip(x, y, strict=None)", "lengths"),
+        ("for a, b in zip(x, y, strict=True)", "for a, b in zip(x, y, )", "lengths"),
+        ("for a, b in zip(x, y, strict=True)", "for a, b in zip(x, strict=True)", None),
+        ("run(x, strict=True)", "run(x, strict=False)", None),
+        ('text = "SELECT a"', 'text = "select a"', "lower case"),
+        ('text = "SELECT a WHERE b = %s"', 'text = "SELECT A WHERE B = %S"', None),
+        ('text = "a message"', 'text = "A MESSAGE"', None),
+    ],
+)
+def test_some_changes_are_equivalent_everywhere(mutations, old, new, reason):
+    general_reason = importlib.import_module("equivalence").general_reason
+    result = general_reason([f"- {old}", f"+ {new}"])
+    assert (result is None) if reason is None else (reason in result)
+    assert general_reason([f"- {old}", f"+ {new}", "+ more"]) is None
 
 
 def test_equivalent_mutants_are_of_present_code():

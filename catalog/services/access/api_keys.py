@@ -26,6 +26,7 @@ from catalog.identifiers import Identifier, label
 from catalog.models import ApiKey, Namespace, Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import Privilege, essence
 from catalog.services.access import key_rules, known_keys, principals
+from catalog.services.access.pages import page_of
 from catalog.services.engine import audit_records, locks
 
 PAGE_SIZE = 100
@@ -274,8 +275,8 @@ def list_api_keys(
         rows = rows.filter(principal__name=principal)
     if page_token:
         rows = rows.filter(name__gt=page_token)
-    page = list(rows[: size + 1])
-    return page[:size], page[size - 1].name if len(page) > size else None
+    page, last = page_of(rows, size)
+    return page, last.name if last else None
 
 
 def find_client(*, client_id: str, client_secret: str) -> ApiKey:

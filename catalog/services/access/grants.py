@@ -23,6 +23,7 @@ from catalog.privileges import NOTHING, READ_ONLY, Privilege, closure
 from catalog.services.access import grant_operations, similar_names
 from catalog.services.access.grant_operations import GrantChange
 from catalog.services.access.grant_reports import Holder, KeyLimit, Loss, Source
+from catalog.services.access.pages import page_of
 from catalog.services.engine.commit import commit
 
 PAGE_SIZE = 100
@@ -70,8 +71,8 @@ def list_grants(
     rows = Grant.objects.valid().on(scope.row).filter(principal__name__gt=page_token or "")
     if principal is not None:
         rows = rows.filter(principal__name=principal)
-    page = list(rows.select_related("principal").order_by("principal__name")[: size + 1])
-    return page[:size], page[size - 1].principal.name if len(page) > size else None
+    page, last = page_of(rows.select_related("principal").order_by("principal__name"), size)
+    return page, last.principal.name if last else None
 
 
 # --- explaining privileges -----------------------------------------------------------------------
@@ -128,9 +129,8 @@ def explain(
     if not _sees_all_groups(actor):
         through &= Q(name=actor.name)
     holders = Principal.objects.filter(Q(pk__in=direct) | through).values("pk")
-    page = list(rows.filter(pk__in=holders, name__gt=page_token or "")[: size + 1])
-    next_page = page[size - 1].name if len(page) > size else None
-    return _holders(actor, scope, page[:size]), next_page
+    page, last = page_of(rows.filter(pk__in=holders, name__gt=page_token or ""), size)
+    return _holders(actor, scope, page), last.name if last else None
 
 
 def _direct_holders(scope: _Scope) -> QuerySet[Principal, Principal]:
@@ -294,13 +294,8 @@ def what_if(
         affected = Principal.objects.filter(pk=row.pk)
     elif row.kind == PrincipalKind.GROUP:
         affected = Principal.objects.filter(groups=row)
-    page = list(
-        affected.filter(name__gt=page_token or "")
-        .select_related("user")
-        .order_by("name")[: size + 1]
-    )
-    next_page = page[size - 1].name if len(page) > size else None
-    rows = page[:size]
+    ordered = affected.filter(name__gt=page_token or "").select_related("user").order_by("name")
+    rows, last = page_of(ordered, size)
     with transaction.atomic():
         before = [_view(actor, scope, holder) for holder in rows]
         grant = Grant.objects.on(scope.row).filter(principal=row)
@@ -320,7 +315,7 @@ def what_if(
             max(old.tables - new.tables, 0),
         )
         for holder, old, new in zip(rows, before, after, strict=True)
-    ], next_page
+    ], last.name if last else None
 
 
 class _View(NamedTuple):

@@ -34,6 +34,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.access import known_keys
+from catalog.services.access.pages import page_of
 from catalog.services.engine import audit_records, locks
 
 PREFIXES = {
@@ -229,8 +230,8 @@ def list_principals(
         rows = rows.filter(kind__in=kinds)
     if page_token:
         rows = rows.filter(name__gt=page_token)
-    page = list(rows[: size + 1])
-    return page[:size], page[size - 1].name if len(page) > size else None
+    page, last = page_of(rows, size)
+    return page, last.name if last else None
 
 
 def list_members(
@@ -255,8 +256,8 @@ def list_members(
     if page_token:
         rows = rows.filter(name__gt=page_token)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    page = list(rows[: size + 1])
-    return page[:size], page[size - 1].name if len(page) > size else None
+    page, last = page_of(rows, size)
+    return page, last.name if last else None
 
 
 def owns_anything(name: str) -> bool:

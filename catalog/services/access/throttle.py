@@ -108,16 +108,17 @@ def _by_address(address: str) -> str:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return "a:?"
+        return "?"
     if isinstance(parsed, ipaddress.IPv6Address):
         if parsed.ipv4_mapped is None:
-            return f"a:{ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False)}"
+            return str(ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
         parsed = parsed.ipv4_mapped
-    return f"a:{parsed}"
+    return str(parsed)
 
 
 def _by_client(client: str) -> str:
-    return "c:" + hashlib.sha256(client.encode("utf-8", "surrogateescape")).hexdigest()
+    # No address looks like a digest.
+    return hashlib.sha256(client.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 throttle = Throttle()

@@ -140,7 +140,7 @@ def before_save(instance: User, raw: bool, update_fields: Any, **_: Any) -> None
             " name"
         )
     stays = row.level == PrincipalLevel.ADMIN or instance.is_superuser
-    if not (instance.is_active and stays) and (row.user.is_active or row.user.is_superuser):
+    if row.user.is_active and not (instance.is_active and stays):
         principals.require_another_administrator(row)
 
 
@@ -235,16 +235,19 @@ def failed_to_sign_in(
 
 
 def connect() -> None:
-    """Connect the receivers to Django's signals."""
+    """Connect the receivers to Django's signals, each once."""
     user_model = get_user_model()
-    pre_save.connect(before_save, sender=user_model, dispatch_uid="monodon")
-    post_save.connect(after_save, sender=user_model, dispatch_uid="monodon")
-    pre_delete.connect(before_delete, sender=user_model, dispatch_uid="monodon")
-    post_delete.connect(after_delete, sender=user_model, dispatch_uid="monodon")
-    post_delete.connect(keep_name, sender=Principal, dispatch_uid="monodon")
-    user_logged_in.connect(signed_in, dispatch_uid="monodon")
-    user_logged_out.connect(signed_out, dispatch_uid="monodon")
-    user_login_failed.connect(failed_to_sign_in, dispatch_uid="monodon")
+    for signal, receiver, sender in (
+        (pre_save, before_save, user_model),
+        (post_save, after_save, user_model),
+        (pre_delete, before_delete, user_model),
+        (post_delete, after_delete, user_model),
+        (post_delete, keep_name, Principal),
+        (user_logged_in, signed_in, None),
+        (user_logged_out, signed_out, None),
+        (user_login_failed, failed_to_sign_in, None),
+    ):
+        signal.connect(receiver, sender)
 
 
 def _actor(request: HttpRequest | None, user: User) -> access.Principal:

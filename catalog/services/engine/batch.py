@@ -93,8 +93,8 @@ class Batch:
         self.current: NamedOperation
         self.results: list[Any] = []
         self.is_one_statement = False
-        self.has_looked = False
-        """True if the operations have looked at the files of the tables that this commit locks."""
+        self.has_looked: bool
+        """True if the operations have looked at the files of the tables that this commit locks; set with the locks."""
         self.hidden: frozenset[uuid.UUID] = frozenset()  # names that are not locked, as if missing
         self.pending_swap: Swap | None = None
         self.staged_path: str | None = None

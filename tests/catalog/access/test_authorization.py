@@ -182,3 +182,11 @@ def test_identities_are_the_parameters_of_statements():
         "tables": [9],
         "within": 2,
     }
+
+
+def test_a_grant_on_a_table_does_not_apply_to_a_namespace_of_its_name(table):
+    make_namespace(*TABLE)
+    actor = principal(Privilege.READ, on=table)
+    assert held_on(actor, On.table(TABLE)) == READ_ONLY
+    assert missing(actor, On.namespace(TABLE))[0] is NamespaceNotFound
+    assert missing(actor, namespace(*TABLE))[0] is NamespaceNotFound

@@ -5,6 +5,7 @@
 
 import threading
 import time
+import uuid
 from datetime import timedelta
 from functools import partial
 
@@ -62,6 +63,14 @@ def warm(row):
     describe(actor)
     assert cached_grants.cache._entries[actor.ids].version == GrantVersion.objects.get().version
     return actor
+
+
+def test_cached_grants_are_those_of_one_version_until_the_first_expires():
+    version = uuid.uuid4()
+    grants = cached_grants.Grants(version, until=5.0)
+    assert [grants.are_of(version, now) for now in (4.5, 5.0, 5.5)] == [True, False, False]
+    assert not grants.are_of(uuid.uuid4(), 4.5)
+    assert not cached_grants.Grants().are_of(None, 4.5)
 
 
 def test_a_read_takes_one_statement_from_the_second_request_on(
@@ -259,6 +268,10 @@ def test_the_cache_is_bounded(table, row):
             len(ids) + len(grants.tables) for ids, grants in cache._entries.items()
         )
         assert cache._size <= 10
+    Grant.objects.update(mask=F("mask"))  # the version changes
+    before = cache._size
+    cache.at(ids, GrantVersion.objects.get().version, now)
+    assert cache._size == before
     cache.clear()
     assert (cache._size, cache._entries) == (0, {})
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
 
 from catalog import access
-from catalog.errors import PermissionDenied
+from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.models import ApiKey, Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import NOTHING, READ_ONLY, Privilege
 from tests.factories import make_namespace, make_root
@@ -190,6 +190,58 @@ def test_a_key_limits_its_principal():
     assert access.of_row(row) == access.Principal("etl", Privilege.ALL, ids=(row.pk,))
 
 
+# -- requests that outlive the look-up of their key
+
+
+def test_the_present_principal_has_the_present_level_and_groups_within_its_ceiling():
+    row = make_row("etl", level=PrincipalLevel.ADMIN)
+    key = make_key(row, scopes=["write"])
+    actor = access.of_row(row, key).through(request_id="r")
+    readers = make_row("group:readers", PrincipalKind.GROUP, level=PrincipalLevel.READ)
+    row.groups.set([readers])
+    Principal.objects.filter(pk=row.pk).update(level=PrincipalLevel.GRANTED)
+    present = access.current(actor)
+    assert (present.ids, present.groups) == ((row.pk, readers.pk), ("group:readers",))
+    assert (present.everywhere, present.ceiling, present.request_id) == (
+        READ_ONLY,
+        key.ceiling,
+        "r",
+    )
+    for unchanged in (access.Principal("etl"), access.Principal("etl", ids=(1,), tables=(2,))):
+        assert access.current(unchanged) is unchanged
+
+
+@pytest.mark.parametrize("change", ["revoked_at", "expires_at"])
+def test_a_key_that_has_ended_since_then_is_refused(change):
+    row = make_row("etl")
+    key, other = make_key(row), make_key(row, "k2", revoked_at=timezone.now())
+    actor = access.of_row(row, key)
+    assert access.current(actor).ids == actor.ids
+    ApiKey.objects.filter(pk=key.pk).update(**{change: timezone.now()})
+    with pytest.raises(Unauthenticated) as error:
+        access.current(actor)
+    assert error.value.message == "The API key is unknown, expired or revoked"
+    # The name of an issuer's client may be that of a key.
+    client = actor.through(key=other.name, is_vouched_for=True)
+    assert access.current(client).ids == actor.ids
+    Principal.objects.filter(pk=row.pk).update(is_active=False)
+    with pytest.raises(Unauthenticated) as error:
+        access.current(client)
+    assert error.value.message == "'etl' is no longer active"
+
+
+def test_a_principal_without_the_limits_of_its_key():
+    make_root()
+    row = make_row("etl", level=PrincipalLevel.READ)
+    whole = access.Principal("etl", READ_ONLY, ids=(row.pk,))
+    for limit in ({"scopes": ["browse"]}, {"namespace": make_namespace("sales")}):
+        actor = access.of_row(row, make_key(row, str(limit)[:9], **limit))
+        assert access.without_limits(actor) == whole
+    assert access.without_limits(whole) is whole
+    limited = access.Principal("nobody", ceiling=NOTHING)
+    assert access.without_limits(limited) is limited
+
+
 # -- statements
 
 
@@ -197,3 +249,5 @@ def test_the_principal_of_a_name_takes_one_statement(django_assert_num_queries):
     make_user("ada")
     with django_assert_num_queries(1):
         assert access.named("user:ada") is not None
+    with django_assert_num_queries(1):
+        assert access.on_behalf_of("user:ada").name == "user:ada"

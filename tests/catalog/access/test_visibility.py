@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from django.utils import timezone
 
 from catalog import access
 from catalog.access import Principal
-from catalog.models import Grant, Job, Namespace, Table
+from catalog.models import Grant, Job, Namespace, Table, TableState
 from catalog.models import Principal as Row
 from catalog.privileges import NOTHING, READ_ONLY, Privilege
 from tests.factories import make_namespace, make_root, make_table
@@ -140,6 +141,29 @@ def test_few_visible_tables_are_all_or_none(tables, actor):
     assert access.few_visible_tables(actor, 2) == visible
     assert access.few_visible_tables(actor, 1) is None
     assert access.few_visible_tables(replace(actor, everywhere=READ_ONLY), 9) is None
+    t3 = tables["t3"]
+    Table.objects.filter(pk=t3.pk).update(
+        owner="etl", state=TableState.DROPPED, dropped_at=timezone.now()
+    )
+    assert access.few_visible_tables(actor, 9) == visible
+    assert access.few_visible_tables(actor, 9, with_dropped=True) == sorted([*visible, t3.pk])
+
+
+def test_the_sources_of_visibility(tables, actor):
+    b = namespaces()["b"]
+    Grant.objects.create(principal_id=actor.ids[0], namespace=b, mask=Privilege.BROWSE.value)
+    sources = access.visible_sources(replace(actor, within=b.pk), 9)
+    assert (sources.is_everything, list(sources.namespaces), sources.within) == (
+        False,
+        [b.pk],
+        b.pk,
+    )
+    assert sources.owners == ["etl"]
+    assert sorted(sources.tables) == sorted(tables[name].pk for name in ("t1", "t2"))
+    assert len(access.visible_sources(actor, 1).tables) == 1
+    everything = access.visible_sources(Principal("reader", READ_ONLY, within=b.pk), 9)
+    assert (everything.is_everything, everything.within) == (True, b.pk)
+    assert access.visible_sources(replace(actor, ceiling=NOTHING), 9) is None
 
 
 def test_no_statement_finds_what_a_reader_of_everything_may_read(db, django_assert_num_queries):

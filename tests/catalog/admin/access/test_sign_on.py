@@ -10,19 +10,25 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from axes.models import AccessAttempt
 from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
+from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
+from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
 
 from catalog import encryption
 from catalog.access import SYSTEM
 from catalog.admin.access import sign_on
+from catalog.errors import InvalidInput, LastAdministrator, PermissionDenied
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import oidc, principals, timed_calls, users
+from catalog.services.access import api_keys, oidc, principals, timed_calls, users
+from catalog.services.access import sign_on as users_sign_on
 from catalog.services.audit import refusals
 from tasks import maintenance
 from tests import issuer as issuers
+from tests.factories import unchanged
 from tests.issuer import CLIENT, SECRET, Issuer
 
 LOGIN = "/admin/login/"
@@ -95,7 +101,9 @@ def test_log_ins_and_log_outs_are_in_the_trail(client, db, recorded):
         ("session.begin", "user:ada", "user:ada", "admin"),
         ("session.end", "user:ada", "user:ada", "admin"),
     ]
+    assert len({event.request_id for event in events} - {""}) == 2
     assert events[0].after == {"address": "127.0.0.1", "by": "password"}
+    assert events[1].after == {"address": "127.0.0.1"}
     [(refusal, times)] = recorded
     assert times == 1
     assert refusal.request_id
@@ -225,6 +233,23 @@ def test_each_sign_on_applies_the_groups(client, issuer: Issuer):
     user.refresh_from_db()
     assert (user.is_staff, user.is_superuser) == (False, False)
     assert not is_in(client)
+
+
+def test_without_administrators_groups_only_the_staff_groups_apply(issuer: Issuer, settings):
+    claims = {"sub": "ada-1", "groups": ["staff"]}
+    user = User.objects.create_user("ada", is_superuser=True)
+    principals.update_principal(actor=SYSTEM, name="user:ada", issuer=issuer.url, subject="ada-1")
+    settings.MONODON_OIDC_ADMIN_GROUPS = []
+    users_sign_on.user_of(issuer.url, claims)
+    user.refresh_from_db()
+    assert (user.is_staff, user.is_superuser) == (True, True)
+    settings.MONODON_OIDC_STAFF_GROUPS, settings.MONODON_OIDC_ADMIN_GROUPS = [], ["admins"]
+    api_keys.create_api_key(actor=SYSTEM, name="root")  # another administrator
+    with pytest.raises(PermissionDenied) as error:
+        users_sign_on.user_of(issuer.url, claims)
+    assert error.value.message == "'user:ada' may not enter the admin"
+    user.refresh_from_db()
+    assert (user.is_staff, user.is_superuser) == (False, False)
 
 
 def test_without_groups_the_flag_of_the_user_applies(client, issuer: Issuer, settings):
@@ -438,6 +463,75 @@ def test_secrets_are_neither_shown_logged_nor_stored(client, issuer: Issuer, cap
 
 
 # --- users and principals ------------------------------------------------------------------------
+
+
+def test_a_person_whose_name_no_user_may_have_is_refused(issuer: Issuer):
+    def refused(name: str, message: str) -> None:
+        row = Principal.objects.create(
+            name=f"user:{name}", kind=PrincipalKind.USER, issuer=issuer.url, subject=name
+        )
+        with unchanged(), pytest.raises(PermissionDenied) as error:
+            users_sign_on.user_of(issuer.url, {"sub": row.subject, "groups": ["staff"]})
+        assert error.value.message == message
+
+    refused("\uff41da", "'\uff41da', of principal 'user:\uff41da', is not a valid user name")
+    long = "x" * 151
+    refused(long, f"The name of 'user:{long}' is too long for a user: at most 150 characters")
+    longest = Principal.objects.create(
+        name="user:" + "x" * 150, kind=PrincipalKind.USER, issuer=issuer.url, subject="x"
+    )
+    user = users_sign_on.user_of(issuer.url, {"sub": "x", "groups": ["staff"]})
+    longest.refresh_from_db()
+    assert (longest.user, user.is_staff, user.is_superuser) == (user, True, False)
+
+
+def test_a_user_may_sign_in_without_an_address(db):
+    user = User.objects.create_superuser("ada")
+    for request in (None, HttpRequest()):
+        users.signed_in(request=request, user=user)
+        users.signed_out(request=request, user=user)
+        users.signed_out(request=request, user=None)
+    events = AuditEvent.objects.filter(action__startswith="session.").order_by("pk")
+    rows = [(event.action, event.after, event.request_id) for event in events]
+    begin = ("session.begin", {"address": "", "by": "password"}, "")
+    assert rows == [begin, ("session.end", {"address": ""}, "")] * 2
+
+
+def test_receivers_are_connected_once():
+    signals = (
+        *(pre_save, post_save, pre_delete, post_delete),
+        *(user_logged_in, user_logged_out, user_login_failed),
+    )
+    receivers = [list(signal.receivers) for signal in signals]
+    assert all(receivers)
+    users.connect()
+    assert [signal.receivers for signal in signals] == receivers
+
+
+def test_the_last_administrator_keeps_its_flags_and_every_user_its_name(db):
+    ada = User.objects.create_superuser("ada")
+    for name in ("is_active", "is_superuser"):
+        setattr(ada, name, False)
+        with unchanged(), pytest.raises(LastAdministrator):
+            ada.save()
+        setattr(ada, name, True)
+    ada.username = "bob"
+    with unchanged(), pytest.raises(InvalidInput) as error:
+        ada.save()
+    assert error.value.message == (
+        "User 'user:ada' cannot be renamed: the audit trail, owners and grants refer to the name"
+    )
+    ada.username = "ada"
+    ada.save()
+    # An administrator by level needs no flag.
+    Principal.objects.update(level=PrincipalLevel.ADMIN)
+    ada.is_superuser = False
+    ada.save()
+    ada.is_active = False
+    with unchanged(), pytest.raises(LastAdministrator):
+        ada.save()
+    event = AuditEvent.objects.get(action="user.update")
+    assert (event.before, event.after) == ({"is_superuser": True}, {"is_superuser": False})
 
 
 def test_principals_follow_the_changes_of_users(db):

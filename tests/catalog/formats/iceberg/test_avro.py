@@ -8,11 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import zstandard
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import avro, manifests
 from catalog.formats.iceberg.metadata import references
 from catalog.formats.iceberg.metadata.references import Kind, Reference
+from tests.cases import shared_cases
 
 pytestmark = pytest.mark.timeout(30)
 SYNC = b"S" * 16
@@ -89,7 +92,9 @@ def test_blocks_of_items_have_the_size_that_they_state(type_, items, expected):
     assert value == expected
     for size in (len(items) - 1, len(items) + 1):
         content = _with_size(type_, items, size)
-        with pytest.raises(ValueError, match="another size than it states"):
+        with pytest.raises(
+            ValueError, match=r"^a block of an array or map has another size than it states$"
+        ):
             list(avro.read_fields(content, (500,)))
 
 
@@ -106,14 +111,14 @@ def test_a_block_that_expands_beyond_the_limit_is_refused(codec, monkeypatch):
     assert len(list(avro.read_fields(fits, (500,)))) == 1
     bomb = file(STRING, CODECS[codec](bytes(64 << 20)), codec=codec)
     assert len(bomb) < 4 << 20
-    with pytest.raises(ValueError, match="a block is too large"):
+    with pytest.raises(ValueError, match=r"^a block is too large$"):
         list(avro.read_fields(bomb, (500,)))
 
 
 def test_a_snappy_block_with_a_wrong_checksum_is_refused():
     block = bytearray(snappy(text(b"file:///t/1.avro")))
     block[-1] ^= 1
-    with pytest.raises(ValueError, match="wrong checksum"):
+    with pytest.raises(ValueError, match=r"^a block has a wrong checksum$"):
         list(avro.read_fields(file(STRING, bytes(block), codec=b"snappy"), (500,)))
 
 
@@ -150,6 +155,75 @@ def test_hostile_files_are_refused(content):
         manifests.paths_in_list(content, 10)
     with pytest.raises(InvalidMetadata, match="torn, or none at all"):
         list(manifests.paths_in_manifest(content))
+
+
+NO_BYTES = "the items of an array or map take no bytes"
+TWICE = {"name": "g", "type": "long", "field-id": 500}
+REASONS = {
+    "a list of nulls": NO_BYTES,
+    "a list of empty records": NO_BYTES,
+    "a list of fixed values without bytes": NO_BYTES,
+    "a list in a list": NO_BYTES,
+    "a number longer than 64 bits": "a number is longer than 64 bits",
+    "bytes after the last record": "a block holds more than its records",
+    "no end of the block": "a block has no end",
+    "an unknown codec": "the codec 'lzma' is not supported",
+    "a schema nested too deeply": "the schema is too large",
+}
+
+
+@shared_cases(
+    ("content", "reason"),
+    [
+        *((HOSTILE[name], reason) for name, reason in REASONS.items()),
+        (b"no Avro file", "not an Avro file"),
+        (
+            file(
+                json.dumps(
+                    {"type": "record", "name": "r", "fields": [TWICE, {**TWICE, "name": "f"}]}
+                ).encode(),
+                b"\0",
+            ),
+            "two fields have the same id",
+        ),
+    ],
+)
+def test_the_reasons_for_which_a_file_is_refused(content, reason):
+    with pytest.raises((ValueError, TypeError)) as error:
+        list(avro.read_fields(content, (500,)))
+    assert str(error.value) == reason
+
+
+def test_nested_fields_are_read_from_records_only():
+    nested = {
+        "type": "record",
+        "name": "x",
+        "fields": [{"name": "y", "type": "long", "field-id": 501}],
+    }
+    fields = (500, (501,))
+    assert list(avro.read_fields(file(record(nested), number(7)), (fields,))) == [(7,)]
+    with pytest.raises(TypeError) as error:
+        list(avro.read_fields(file(record(["null", nested]), number(0)), (fields,)))
+    assert str(error.value) == "a record is expected"
+
+
+def test_files_as_large_as_the_limits_are_read(monkeypatch):
+    content = file(STRING, (text(b"abc") * 2), count=2)
+    monkeypatch.setattr(avro, "_MAX_CONTENT", 8)
+    assert list(avro.read_fields(content, (500,))) == [("abc",), ("abc",)]
+    monkeypatch.setattr(avro, "_MAX_CONTENT", 7)
+    with pytest.raises(ValueError, match=r"^the file is too large$"):
+        list(avro.read_fields(content, (500,)))
+    schema = Schema(NestedField(500, "f", StringType(), required=True))
+
+    def read() -> int:
+        return len(list(avro.read(content, schema, records={}, enums={})))
+
+    monkeypatch.setattr(avro, "_MAX_RECORDS", 2)
+    assert read() == 2
+    monkeypatch.setattr(avro, "_MAX_RECORDS", 1)
+    with pytest.raises(ValueError, match=r"^the file has too many records$"):
+        read()
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)

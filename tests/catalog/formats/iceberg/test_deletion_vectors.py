@@ -57,9 +57,13 @@ def test_a_small_vector_of_many_positions_is_refused():
     bitmap.run_optimize()
     content = keyed(0, bitmap.serialize())
     assert len(content) < 10**6
-    with pytest.raises(TooManyPositions):
+    with pytest.raises(TooManyPositions) as error:
         read(content)
+    assert str(error.value) == "The deletion vector has more than 1,000,000 positions"
     assert len(read(content, rows=1000)) == 1000
+    assert read(keyed(0, BitMap([3, 5]).serialize()), limit=2) == [3, 5]
+    with pytest.raises(TooManyPositions):
+        read(keyed(0, BitMap([3, 5]).serialize()), limit=1)
 
 
 def test_distant_keys_take_no_memory():
@@ -67,23 +71,30 @@ def test_distant_keys_take_no_memory():
     assert read(keyed(2**20, BitMap([5]).serialize())) == [(2**20 << 32) + 5]
 
 
+# A container with the runs 0 to 65,535 and 0 to 0: more positions than it may have.
+TWO_RUNS = bytes.fromhex("3b300000 01 0000ffff 0200 0000ffff 00000000")
+
+
 def test_malformed_vectors_are_refused():
     runs = BitMap(range(1000))
     runs.run_optimize()
     overlapping = bytearray(runs.serialize())
     overlapping[-4:] = b"\x01\x00\xff\xff"
-    for content in (
-        b"",
-        bytes(8),
-        blob(b""),
-        blob(b"\xff" * 20),
-        blob((2**63).to_bytes(8, "little")),
-        keyed(0, b""),
-        keyed(0, b"\x3a\x30\x00\x00\xff\xff\xff\xff"),
-        keyed(0, BitMap(range(5)).serialize()[:-1]),
-        blob(BitMap64([1]).serialize())[:-1],
+    malformed, early = "is malformed", "ends early"
+    for content, reason in (
+        (b"", malformed),
+        (bytes(8), malformed),
+        (blob(b""), early),
+        (blob(b"\xff" * 20), "has an unknown bitmap"),
+        (blob((2**63).to_bytes(8, "little")), early),
+        (keyed(0, b""), early),
+        (keyed(0, b"\x3a\x30\x00\x00\xff\xff\xff\xff"), early),
+        (keyed(0, BitMap(range(5)).serialize()[:-1]), early),
+        (blob(BitMap64([1]).serialize())[:-1], malformed),
+        (blob(BitMap64([1]).serialize()) + b"\0", malformed),
+        (keyed(0, TWO_RUNS), "has runs that overlap"),
     ):
-        with pytest.raises(ValueError, match="deletion vector"):
+        with pytest.raises(ValueError, match=f"^The deletion vector {reason}$"):
             read(content)
     # Positions beyond a container are those of the next one, and no more than a container has.
     assert len(read(keyed(0, bytes(overlapping)))) <= 65_536

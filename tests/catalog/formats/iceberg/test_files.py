@@ -56,7 +56,9 @@ def test_unreadable_documents_are_not_written(monkeypatch):
     )
 
 
-def test_gzip_is_recognized_by_its_magic_bytes():
+@pytest.mark.parametrize("beginning", [files._BEGINNING, 100])
+def test_gzip_is_recognized_by_its_magic_bytes(monkeypatch, beginning):
+    monkeypatch.setattr(files, "_BEGINNING", beginning)
     document = table()
     plain = files.dump(document)
     assert files.load(plain) == document
@@ -79,6 +81,7 @@ def test_files_without_metadata_are_refused():
 
 def test_a_decompression_bomb_is_refused(monkeypatch):
     monkeypatch.setattr(files, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(files, "_BEGINNING", 100)
     assert refused(b" " * 1_001) == "The metadata file is larger than 1000 bytes"
     for content in (
         gzip.compress(b" " * 10_000_000),

@@ -502,8 +502,11 @@ def test_what_if_requires_the_right_to_list_grants():
     grant("etl", T, READ)
     with pytest.raises(PermissionDenied):
         grants.what_if(actor=principal_named("etl"), on=T, principal="etl")
-    with pytest.raises(PrincipalNotFound):
-        grants.what_if(actor=SYSTEM, on=T, principal="nobody")
+    for name in ("nobody", "no\x00body"):
+        with pytest.raises(PrincipalNotFound):
+            grants.what_if(actor=SYSTEM, on=T, principal=name)
+        with pytest.raises(PrincipalNotFound):
+            grants.explain(actor=SYSTEM, on=T, principal=name)
 
 
 def test_the_error_about_an_unknown_principal_names_a_similar_one():

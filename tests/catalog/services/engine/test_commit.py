@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import psycopg
 import pytest
-from django.db import IntegrityError, OperationalError
+from django.db import DatabaseError, IntegrityError, OperationalError
 
 from catalog.access import SYSTEM
 from catalog.access.principal import Progress
@@ -312,6 +312,21 @@ def test_an_unknown_outcome_names_the_transaction():
         "Read what the request was to change before you send it again. Transaction"
         f" '{row.pk}' exists if the commit stands."
     )
+
+
+def test_an_action_that_fails_after_a_commit_is_logged(caplog):
+    batch, calls = Batch(SYSTEM), []
+
+    def fail(rows: list[object]) -> None:
+        raise DatabaseError(rows)
+
+    batch.after_commit(fail, make_root())
+    batch.after_commit(calls.append, make_root())
+    batch.finish()
+    (record,) = caplog.records
+    assert record.getMessage() == "An action after a commit failed; a periodic task repeats it"
+    assert record.exc_info[0] is DatabaseError
+    assert len(calls) == 1
 
 
 def test_rows_that_a_batch_did_not_lock_leave_the_cache():

@@ -73,6 +73,17 @@ def _home(tmp_path, settings) -> Iterator[None]:
     commit_queue._file.cache_clear()
 
 
+def test_a_new_queue_is_empty_and_free():
+    queue = commit_queue._Queue(PLACE)
+    assert (queue.number, queue.last, queue.latest) == (PLACE, None, {})
+    queue.wait()
+    assert queue.lock.locked()
+    assert not is_free()
+    queue.lock.release()
+    queue.leave()
+    assert is_free()
+
+
 def test_a_turn_excludes_other_processes_until_it_ends():
     with commit_queue.turns([NAME]):
         assert not is_free()

@@ -14,6 +14,7 @@ from catalog.models import Namespace, Principal, PrincipalKind
 from catalog.postgresql import limits
 from catalog.privileges import Privilege
 from catalog.services.access.grant_operations import SetGrant
+from catalog.services.engine import commit as engine
 from catalog.services.engine.admission import admission
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation, locked_names
@@ -83,6 +84,16 @@ def test_a_locked_hidden_object_is_refused_like_a_missing_one(actor, name):
     error = refusal(OPERATIONS[name], actor)
     assert isinstance(error, NamespaceNotFound | TableNotFound), error
     assert error.operation == 0
+
+
+def test_a_single_operation_reads_what_is_hidden_only_after_a_wait(actor, monkeypatch):
+    calls = []
+    monkeypatch.setattr(engine, "hidden_names", lambda *call: calls.append(call) or frozenset())
+    operation = SetDescription(target=("own", "t"), is_table=True, description="x")
+    commit([operation], actor=actor)
+    assert calls == []
+    commit([operation] * 2, actor=actor)
+    assert [len(operations) for operations, _ in calls] == [2]
 
 
 @pytest.mark.usefixtures("_locked")

@@ -26,6 +26,7 @@ def test_each_stage_is_recorded_once(job, caplog):
     caplog.set_level("INFO", "monodon.jobs")
     for name in ("planning", "planning", "rewriting"):
         job_stages.begin(job, name)
+        assert [stage["name"] for stage in stored(job).stages][-1] == name
     job_stages.count_bytes(job, 70)
     first, second = stored(job).stages
     assert (first["name"], second["name"], second["bytes"]) == ("planning", "rewriting", 70)
@@ -70,5 +71,7 @@ def test_background_processes_without_heartbeats_are_missing():
     assert processes.background() == {"worker": "ok", "tasks": "ok", "beat": missing}
     processes.report(Heartbeat(name="b", role=ProcessRole.BEAT, seen_at=Now()))
     assert processes.background()["beat"] == "ok"
+    processes.forget("w")
+    assert processes.background() == {"worker": missing, "tasks": missing, "beat": "ok"}
     Heartbeat.objects.update(seen_at=Now() - 2 * processes.ALIVE)
     assert set(processes.background().values()) == {missing}

@@ -400,7 +400,9 @@ def test_the_lease_is_renewed_after_an_outage_of_the_database(
     replace_work(work)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
-    assert f"The lease of job {job.pk} could not be renewed" in caplog.messages
+    message = f"The lease of job {job.pk} could not be renewed"
+    (record,) = (record for record in caplog.records if record.getMessage() == message)
+    assert record.exc_info[0] is OperationalError
 
 
 @pytest.mark.django_db(transaction=True)

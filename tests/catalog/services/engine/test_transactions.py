@@ -33,8 +33,10 @@ from catalog.services.engine.transactions import (
     SetProperty,
     SetStatus,
     UnsetProperty,
+    _version,
     alter_transaction,
     describe_transaction,
+    visible_operations,
 )
 from tests.factories import make_root, make_table, make_version, unchanged
 
@@ -344,3 +346,24 @@ def test_a_transaction_reports_the_decisive_job(tables):
     assert job_facts(principal((tables[0], Privilege.BROWSE)))["jobs"] == "1"
     Table.objects.filter(pk=tables[0].pk).update(owner="loader")
     assert job_facts(access.Principal("loader"))["jobs"] == "2"
+
+
+def test_own_operations_and_those_of_others_are_visible_to_administrators(
+    db, django_assert_num_queries
+):
+    """Also those on namespaces, which others do not see."""
+    operations = [{"operation": "CreateNamespace", "target": "a"}]
+    row = Transaction(actor="etl", operations=operations)
+    with django_assert_num_queries(0):
+        for actor in (SYSTEM, access.Principal("etl")):
+            assert visible_operations(actor, [row]) == {row.pk: operations}
+    assert visible_operations(access.Principal("other"), [row]) == {row.pk: []}
+
+
+def test_a_version_belongs_to_its_table(db):
+    make_root()
+    for name in ("a", "b"):
+        make_table("other", name)
+        make_version(("other", name), 1)
+    for name in ("a", "b"):
+        assert _version(("other", name, "1")).table.name == name

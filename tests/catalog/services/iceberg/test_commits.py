@@ -416,6 +416,19 @@ def test_a_commit_may_change_the_location(warehouse):
     agrees(T)
 
 
+def test_only_a_replacement_of_an_empty_table_changes_types_freely(warehouse):
+    make_iceberg_table(*T)
+    columns = [{**field, "type": "string"} for field in ICEBERG_SCHEMA["fields"]]
+    updates = (
+        {"action": "add-schema", "schema": {"type": "struct", "fields": columns}},
+        {"action": "set-current-schema", "schema-id": -1},
+    )
+    refused(InvalidMetadata, lambda: commit_to(T, *updates), warehouse)
+    requirement = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 2}
+    committed = commit_to(T, *updates, requirements=[requirement])
+    assert committed.document["current-schema-id"] == 1
+
+
 @pytest.mark.parametrize(
     ("requirement", "words"),
     [

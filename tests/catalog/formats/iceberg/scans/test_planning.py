@@ -142,21 +142,33 @@ def test_a_manifest_of_carried_over_files_appends_nothing(tmp_path: Path):
     assert paths(plan(made, start_snapshot_id=1001, end_snapshot_id=1002)) == ["00002"]
 
 
+ONE_OR_THE_OTHER = (
+    "snapshot-id asks for one snapshot, start-snapshot-id and end-snapshot-id for what was appended"
+    " between two: use one or the other"
+)
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
         ({"snapshot_id": 5}, "snapshot-id: there is no snapshot 5"),
-        ({"snapshot_id": 1001, "end_snapshot_id": 1002}, "use one or the other"),
+        ({"snapshot_id": 1001, "end_snapshot_id": 1002}, ONE_OR_THE_OTHER),
         (
             {"snapshot_id": 1001, "start_snapshot_id": 1001, "end_snapshot_id": 1002},
-            "use one or the other",
+            ONE_OR_THE_OTHER,
         ),
-        ({"start_snapshot_id": 1001}, "go together"),
-        ({"end_snapshot_id": 1001}, "go together"),
+        ({"start_snapshot_id": 1001}, "start-snapshot-id and end-snapshot-id go together"),
+        ({"end_snapshot_id": 1001}, "start-snapshot-id and end-snapshot-id go together"),
         ({"start_snapshot_id": 1001, "end_snapshot_id": 9}, "end-snapshot-id: there is no"),
-        ({"start_snapshot_id": 9, "end_snapshot_id": 1003}, "9 is no ancestor of snapshot 1003"),
-        ({"start_snapshot_id": 1003, "end_snapshot_id": 1001}, "1003 is no ancestor"),
-        ({"start_snapshot_id": 1003, "end_snapshot_id": 1003}, "1003 is no ancestor"),
+        ({"start_snapshot_id": 9, "end_snapshot_id": 1003}, "start-snapshot-id: 9 is no ancestor"),
+        (
+            {"start_snapshot_id": 1003, "end_snapshot_id": 1001},
+            "start-snapshot-id: 1003 is no ancestor",
+        ),
+        (
+            {"start_snapshot_id": 1003, "end_snapshot_id": 1003},
+            "start-snapshot-id: 1003 is no ancestor",
+        ),
         ({"snapshot_id": "1001"}, "snapshot-id: expected a positive integer"),
         ({"snapshot_id": -1}, "snapshot-id: expected a positive integer"),
         ({"snapshot_id": True}, "snapshot-id: expected a positive integer"),
@@ -171,13 +183,14 @@ def test_a_manifest_of_carried_over_files_appends_nothing(tmp_path: Path):
         ({"stats_fields": {}}, "stats-fields: expected an array"),
         ({"min_rows_requested": 1.5}, "min-rows-requested: expected a positive integer"),
         ({"filter": compare("eq", "nothing", 1)}, "filter: there is no column 'nothing'"),
+        ({"filter": compare("eq", "ID", 1)}, "filter: there is no column 'ID'"),
         ({"filter": "id = 1"}, "filter: expected a predicate"),
     ],
 )
 def test_refusals(table: Written, request_, message):
     with pytest.raises(InvalidInput) as refusal:
         plan(table, **request_)
-    assert message in str(refusal.value)
+    assert str(refusal.value).startswith(message)
 
 
 def test_selected_columns_must_exist_and_change_nothing_else(table: Written):
@@ -938,5 +951,9 @@ def test_a_long_filter_is_not_repeated_for_many_files(tmp_path: Path, monkeypatc
     made.commit([made.file([row(number, name="a")]) for number in range(10)])
     long = compare("not-eq", "name", "x" * 9_000)
     assert len(plan(made, filter=long)["file-scan-tasks"]) == 10
-    with pytest.raises(Unsupported, match="too long to be repeated for each file"):
+    with pytest.raises(Unsupported) as refusal:
         plan(made, filter=compare("not-eq", "name", "x" * 11_000))
+    assert refusal.value.message == (
+        "The filter is too long to be repeated for each file: compact the table, or plan the scan in"
+        " the client"
+    )

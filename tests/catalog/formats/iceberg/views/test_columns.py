@@ -111,6 +111,8 @@ def test_modifiers_of_all_columns():
     assert derive(sql, dialect="bigquery") == {"*": "t.*", "b": "t.c"}
     sql = "SELECT * EXCLUDE (a) RENAME (b AS x) FROM t"
     assert derive(sql, dialect="snowflake", fields=("x",)) == {"x": "t.b"}
+    sql = "SELECT * RENAME (b AS x) FROM (SELECT a, b FROM t)"
+    assert derive(sql, dialect="snowflake") == {"a": "t.a", "x": "t.b"}
     sql = "SELECT a, b FROM t UNION ALL BY NAME SELECT b, a FROM u"
     assert derive(sql, dialect="duckdb") == {"a": "t.a u.a", "b": "t.b u.b"}
 
@@ -130,6 +132,10 @@ def test_names_of_a_dialect_that_stores_lower_case():
         ("SELECT a FROM t PIVOT (sum(x) FOR y IN (1, 2))", UNSUPPORTED),
         ("SELECT struct(t.*) AS s FROM t", UNSUPPORTED),
         ("SELECT x.a FROM t AS x(a, b)", BY_POSITION),
+        (
+            "WITH RECURSIVE r AS (SELECT * FROM t UNION ALL SELECT * FROM r) SELECT a FROM r",
+            "The query is recursive.",
+        ),
     ],
 )
 def test_columns_that_are_not_certain_say_so(sql, expected):
@@ -196,7 +202,8 @@ def test_columns_and_origins_are_limited(monkeypatch):
     monkeypatch.setattr(columns, "MAX_ORIGINS", 1)
     ((_, derived),) = read("SELECT a, b FROM t").columns
     assert [len(column.references) for column in derived] == [1, 0]
-    assert "too many" in derived[1].problem
+    problem = "Not all sources are recorded, because there are too many."
+    assert [column.problem for column in derived] == ["", problem]
 
 
 def test_unprintable_names_are_replaced():

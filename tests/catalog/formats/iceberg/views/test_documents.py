@@ -553,6 +553,12 @@ def test_mutated_files_are_refused_or_valid():
     assert refused > 1_000
 
 
+def test_a_view_without_its_current_version_is_refused():
+    with pytest.raises(InvalidMetadata) as caught:
+        apply({**view(), "current-version-id": 9}, properties(a="b"))
+    assert caught.value.message == "A view needs a current version: set-current-view-version"
+
+
 # --- requirements ------------------------------------------------------------------------------
 
 
@@ -569,8 +575,9 @@ def test_a_requirement_that_is_not_met_is_refused():
     assert caught.value.message == (
         f"Requirement failed: UUID does not match: expected {UUID} != {OTHER_UUID}"
     )
-    with pytest.raises(RequirementFailed):
+    with pytest.raises(RequirementFailed) as caught:
         view_documents.check([requirement], None)
+    assert caught.value.message == "Requirement failed: view does not exist"
 
 
 @pytest.mark.parametrize(
