@@ -224,7 +224,7 @@ def _require_alterable(actor: Principal, row: Transaction, actions: Sequence[Alt
 
 def _tables(row: Transaction) -> QuerySet[Table]:
     """The tables that a transaction changed, including those dropped since."""
-    events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__isnull=False)
+    events = AuditEvent.objects.filter(transaction_id=row.pk)
     return Table.objects.filter(uuid__in=events.values("table_uuid"))
 
 
@@ -261,7 +261,7 @@ def visible_operations(
     others = [row.pk for row in rows if row.actor != actor.name]
     if not others or actor.holds_everywhere(Privilege.BROWSE):
         return operations
-    events = AuditEvent.objects.filter(transaction_id__in=others, table_uuid__isnull=False)
+    events = AuditEvent.objects.filter(transaction_id__in=others)
     visible = Table.objects.filter(
         access.visible_tables(actor), uuid__in=events.values("table_uuid")
     )

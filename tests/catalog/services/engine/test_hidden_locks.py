@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ from django.db import connection
 from catalog import access
 from catalog.access import On
 from catalog.errors import Busy, CatalogError, NamespaceNotFound, TableNotFound
+from catalog.identifiers import digest
 from catalog.models import Namespace, Principal, PrincipalKind
 from catalog.postgresql import limits
 from catalog.privileges import Privilege
@@ -113,6 +115,17 @@ def test_whoever_sees_a_locked_object_is_asked_to_try_again(actor):
         error = refusal(operations, access.Principal("root", Privilege.ALL))
         assert isinstance(error, Busy)
         assert "hidden.t" in error.message
+
+
+def test_a_commit_locks_the_names_of_all_its_operations():
+    operations = [
+        SimpleNamespace(
+            namespaces=lambda: [("a",)], subtrees=lambda: [("b",)], tables=lambda: [("c", "t")]
+        ),
+        SimpleNamespace(namespaces=list, subtrees=list, tables=lambda: [("c", "t"), ("c", "u")]),
+    ]
+    names = [("a",), ("b",), ("c", "t"), ("c", "u")]
+    assert locked_names(operations) == {digest(name) for name in names}
 
 
 def test_a_hidden_object_for_which_others_wait_is_refused_like_a_missing_one(actor, monkeypatch):
