@@ -142,7 +142,7 @@ def _rows_of(model: type[Model]) -> str:
             text = f"encode(t.{field.column}, 'escape')"
             row = f"{row} || jsonb_build_object('{field.column}', {text})"
     return (
-        f"SELECT '{model._meta.label}',"
+        f"SELECT '{model.__name__}',"
         f' ARRAY(SELECT ({row})::text FROM "{model._meta.db_table}" t ORDER BY 1)'
     )
 

@@ -1,7 +1,8 @@
 """Control tasks start within seconds while jobs occupy every slot of the worker."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import lance
 import psycopg
@@ -13,7 +14,6 @@ from lance_namespace_urllib3_client import models as m
 
 from server import commands
 from server.options import Options
-from server.processes import Child
 from tests.live import LiveServer, live_template
 
 __all__ = ["live_template"]
@@ -25,43 +25,43 @@ _WITHIN = 5.0
 
 @pytest.fixture
 def server(live_template: None) -> Iterator[LiveServer]:
-    """With a worker for jobs and one for tasks, as the supervisor starts them, and without beat."""
+    """Without beat and workers."""
     with LiveServer(MONODON_WORKER_CONCURRENCY=str(_SLOTS)) as server:
-        options = Options.from_environment(server._environment)
-        workers = [
-            server._child("jobs", server._environment, commands.job_worker(options)),
-            server._child("tasks", server._environment, commands.task_worker(options)),
-        ]
-        try:
-            for worker in workers:
-                worker.start()
-            yield server
-        finally:
-            for worker in workers:
-                _end(worker)
+        yield server
 
 
-def _end(worker: Child) -> None:
-    worker.kill_group()
-    worker.wait(10)
-    worker.drain()
+@contextmanager
+def _worker(
+    server: LiveServer, name: str, command: Callable[[Options], list[str]]
+) -> Iterator[None]:
+    """A worker, as the supervisor starts it."""
+    options = Options.from_environment(server._environment)
+    worker = server._child(name, server._environment, command(options))
+    try:
+        worker.start()
+        yield
+    finally:
+        worker.kill_group()
+        worker.wait(10)
+        worker.drain()
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_control_tasks_do_not_wait_for_jobs(server: LiveServer) -> None:
     """A task deletes an expired record while jobs run in all slots and others wait for them."""
     celery = Celery("probe", broker=settings.CELERY_BROKER_URL)
-    with server.database() as connection:
+    with server.database() as connection, _worker(server, "tasks", commands.task_worker):
         _delay(celery, server, connection)  # once the worker runs
         _start_jobs(server)
         delays = []
-        while _jobs(connection, "queued"):
-            is_full = _jobs(connection, "running") == _SLOTS
-            delay = _delay(celery, server, connection)
-            if is_full:
-                delays.append(delay)
+        # Later than the jobs, so that all of them wait when it begins.
+        with _worker(server, "jobs", commands.job_worker):
+            while _jobs(connection, "queued"):
+                is_full = _jobs(connection, "running") == _SLOTS
+                delay = _delay(celery, server, connection)
+                if is_full:
+                    delays.append(delay)
         assert _jobs(connection, "failed") == 0
-    print(f"{len(delays)} tasks waited for {max(delays):.2f} s at most")
     assert len(delays) >= 3
     assert max(delays) < _WITHIN
 

@@ -29,8 +29,8 @@ NEWEST = LARGEST - 100_000 + 3
 TABS = {
     "schema": 7,
     "snapshots": 4,
-    "preview": 7,
-    "files": 6,
+    "preview": 6,
+    "files": 5,
     "refs": 4,
     "layout": 4,
     "properties": 4,

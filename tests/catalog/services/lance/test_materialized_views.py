@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from catalog import access, models
-from catalog.access import SYSTEM, On, Principal, identity
+from catalog.access import SYSTEM, On, Principal
 from catalog.errors import CommitConflict, InvalidTableState, VersionNotFound
 from catalog.models import (
     ApiKey,
@@ -15,12 +15,11 @@ from catalog.models import (
     Job,
     JobStatus,
     MaterializedView,
-    PrincipalKind,
     PrincipalLevel,
     Table,
 )
 from catalog.privileges import Privilege
-from catalog.services.access import principals
+from catalog.services.access import api_keys, principals
 from catalog.services.access.grant_operations import SetGrant
 from catalog.services.engine.commit import commit
 from catalog.services.lance import datasets as lance_datasets
@@ -138,11 +137,10 @@ def test_a_refresh_requires_that_the_owner_may_read(source):
 
 
 @pytest.fixture
-def bob(source, monkeypatch) -> access.Principal:
+def bob(source) -> access.Principal:
     """Bob, who may read the source of the view ``mine.v``, which he owns."""
     make_namespace("mine")
-    principals.create_principal(actor=SYSTEM, name="bob", kind=PrincipalKind.SERVICE)
-    monkeypatch.setattr(identity, "_can_authenticate", lambda row: row.is_active)
+    api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
     reading = SetGrant(on=On.table(SOURCE), principal="bob", privileges=Privilege.READ)
     own = SetGrant(on=On.namespace(("mine",)), principal="bob", privileges=Privilege.ALL)
     commit([reading, own], actor=SYSTEM)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from catalog import access
-from catalog.access import SYSTEM, On, identity
+from catalog.access import SYSTEM, On
 from catalog.errors import LocationTaken, PermissionDenied
-from catalog.models import PrincipalKind, Table, TableFormat, TrashItem
+from catalog.models import PrincipalKind, PrincipalLevel, Table, TableFormat, TrashItem
 from catalog.privileges import Privilege, closure
-from catalog.services.access import grant_operations, principals
+from catalog.services.access import api_keys, grant_operations, principals
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation
@@ -150,7 +150,7 @@ def test_naming_directories_does_not_bypass_required_approvals(etl, warehouse, i
 def test_a_job_writes_only_to_its_own_table(etl, monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     make_lance_table(("a", "other"))
-    monkeypatch.setattr(identity, "_can_authenticate", lambda row: True)
+    api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.GRANTED)
     started = maintenance_scheduler.start(actor=etl, table=T, kind="clean_up")
     job = jobs.take(started.pk)
     assert job is not None
