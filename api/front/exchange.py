@@ -299,12 +299,19 @@ class Exchange:
             return None, None
         try:
             read = front.frequent_reads.find(self._request, body)
-            if read is None or not front.limits.may_be_immediate(read.principal.name):
+            if read is None or not self._may_be_immediate(read.principal.name):
                 return read, None
             return read, await front.frequent_reads.answer(self._request, read)
         except Exception:
             log.exception("%s %s takes the ordinary way", self._scope.method, self._scope.path)
             return read, None
+
+    def _may_be_immediate(self, principal: str) -> bool:
+        """Count a request that could be answered in the event loop. False if the principal had its share of this second,
+        and others wait for threads: then it takes turns with them."""
+        front = self._front
+        has_share = front.limits.has_immediate_share(principal)
+        return has_share or not front.ordinary.others_wait(self._owner)
 
     async def _answer_in_turn(self, turns: Turns, threads: Threads) -> None:
         """Answer when it is the turn of the client's address. Raises ServiceUnavailable and TooManyRequests if too

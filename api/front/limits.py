@@ -34,7 +34,6 @@ class Limits:
         self._clock = clock
         self._by_address: Counter[str] = Counter()
         self._by_principal: Counter[str | int] = Counter()
-        self._all = 0
         self._proven: OrderedDict[int, tuple[str, float]] = OrderedDict()
         self._immediate: Counter[str] = Counter()
         self._immediate_second = 0
@@ -50,25 +49,22 @@ class Limits:
                 return TooManyRequests("these credentials", most, RETRY_SECONDS)
             self._by_principal[principal] += 1
         self._by_address[address] += 1
-        self._all += 1
         return None
 
     def leave(self, address: str, principal: Owner) -> None:
-        self._all -= 1
         _decrement(self._by_address, address)
         if principal is not None:
             _decrement(self._by_principal, principal)
 
-    def may_be_immediate(self, principal: str) -> bool:
-        """Count a request that could be answered in the event loop. False if others have requests too, and the
-        principal had its share of this second: then it takes turns with them."""
+    def has_immediate_share(self, principal: str) -> bool:
+        """Count a request that could be answered in the event loop. False if the principal had its share of this
+        second."""
         second = int(self._clock())
         if second != self._immediate_second:
             self._immediate_second = second
             self._immediate.clear()
         self._immediate[principal] += 1
-        is_alone = self._by_principal[principal] == self._all
-        return is_alone or self._immediate[principal] <= _IMMEDIATE_PER_SECOND
+        return self._immediate[principal] <= _IMMEDIATE_PER_SECOND
 
     # -- credentials
 

@@ -130,6 +130,10 @@ class _Waiting:
                 self._by_owner[owner] = entries
         return entry
 
+    def has_others(self, owner: Owner) -> bool:
+        with self._lock:
+            return any(other != owner for other in self._by_owner)
+
     def charge(self, owner: Owner, began: float) -> None:
         """Count the time of a job that has ended."""
         now = time.monotonic()
@@ -176,6 +180,10 @@ class Threads:
         future = results.new_future()
         self._jobs.put((owner, job, future, results, may_wait))
         return future
+
+    def others_wait(self, owner: Owner) -> bool:
+        """True if jobs of other owners wait for a thread."""
+        return self._jobs.has_others(owner)
 
     def replaced(self) -> AbstractContextManager[None]:
         """Replace the current thread, which must be one of these, by a new one during the block."""

@@ -205,8 +205,14 @@ def test_a_read_that_fails_in_the_event_loop_takes_a_thread(monkeypatch, caplog,
     assert "takes the ordinary way" in caplog.text
 
 
-def test_many_frequent_reads_take_turns_with_other_requests(monkeypatch):
-    """The event loop would otherwise answer them before all requests that need a thread."""
+@pytest.mark.parametrize(("others_wait", "in_threads"), [(True, 2), (False, 0)])
+def test_many_frequent_reads_take_turns_with_requests_that_wait(
+    monkeypatch, others_wait, in_threads
+):
+    """The event loop would otherwise answer them before all requests that need a thread.
+
+    Requests whose bodies have not arrived need none.
+    """
     monkeypatch.setattr("api.front.limits._IMMEDIATE_PER_SECOND", 3)
     names = []
 
@@ -217,10 +223,12 @@ def test_many_frequent_reads_take_turns_with_other_requests(monkeypatch):
     front = Front(handler, frequent_reads=Reads())  # type: ignore[arg-type]
     front.limits = Limits(clock=lambda: 1000.0)
     front.limits.enter("192.0.2.1", "bob")
+    front.limits.enter("192.0.2.1", None)
+    monkeypatch.setattr(front.ordinary, "others_wait", lambda owner: others_wait)
 
     async def work(exchanges: Exchanges) -> None:
         for _ in range(5):
             await exchanges.send(CONFIG)
 
     assert run(front, work) == [200] * 5
-    assert [name.partition("-")[0] for name in names] == ["web", "web"]
+    assert [name.partition("-")[0] for name in names] == ["web"] * in_threads

@@ -57,6 +57,26 @@ def test_the_number_of_queued_jobs_is_limited(loop, threads: Threads):
     assert loop.run_until_complete(last) == 1
 
 
+def test_only_jobs_of_others_that_wait_count_as_waiting(loop, threads: Threads):
+    results, started, go = Results(loop), threading.Event(), threading.Event()
+
+    def busy() -> None:
+        started.set()
+        go.wait(10)
+
+    futures = [threads.submit(busy, results, owner="bob")]
+    assert started.wait(10)
+    assert not threads.others_wait("alice")  # it has a thread
+    futures.append(threads.submit(busy, results, owner="alice"))
+    assert not threads.others_wait("alice")
+    assert threads.others_wait("bob")
+    futures.append(threads.submit(busy, results, owner="bob"))
+    assert threads.others_wait("alice")
+    go.set()
+    loop.run_until_complete(asyncio.gather(*futures))
+    assert not threads.others_wait("alice")
+
+
 def test_a_thread_that_is_busy_for_long_is_replaced(loop, threads: Threads):
     results, started, go = Results(loop), threading.Event(), threading.Event()
     before = alive()
