@@ -86,7 +86,9 @@ class IcebergPath(models.Model):
         db_index=False,  # iceberg_path_unique serves
     )
     path = models.TextField(help_text="Canonical local path.")
-    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    created_at = models.DateTimeField(
+        db_default=Now(), editable=False, help_text="When the table got the directory."
+    )
 
     objects = IcebergPathQuerySet.as_manager()
 

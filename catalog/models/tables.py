@@ -93,6 +93,9 @@ class Table(models.Model):
         help_text="Whether the table is protected from being dropped or overwritten.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    located_at = models.DateTimeField(
+        db_default=Now(), editable=False, help_text="When the table got its location."
+    )
     updated_at = models.DateTimeField(auto_now=True)
     dropped_at = models.DateTimeField(null=True, blank=True, editable=False)
 

@@ -102,7 +102,7 @@ def test_later_references_to_files_of_a_table_do_not_block_it(lake, attacker, mo
         monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
     row = make_other("lance", lake / "x")
     old = timedelta(hours=1)
-    TableRow.objects.filter(pk=row.pk).update(created_at=F("created_at") - old)
+    TableRow.objects.filter(pk=row.pk).update(located_at=F("located_at") - old)
     refer(attacker, lake / "x" / "data" / "rows.parquet")
     assert not FreeDirectory.objects.exists()
     job = purge("lance")
@@ -149,6 +149,6 @@ def test_many_directories_are_recorded_as_their_parent(world, lake, is_older):
     directory = FreeDirectory.objects.get()
     assert (directory.path, directory.is_prefix) == (f"{lake}/x", True)
     if is_older:
-        TableRow.objects.filter(pk=row.pk).update(created_at=F("created_at") - timedelta(hours=1))
+        TableRow.objects.filter(pk=row.pk).update(located_at=F("located_at") - timedelta(hours=1))
     recorded_references.record_claimed(row)
     assert file_references.dependents(row).exists() != is_older

@@ -1,9 +1,11 @@
 """References to files of a dropped table keep them also if another table gets a path of it, and not its location."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from catalog.access import SYSTEM
 from catalog.errors import LocationTaken
@@ -39,18 +41,18 @@ pytestmark = pytest.mark.django_db
 SOURCE, NEXT = ("secret", "source"), ("secret", "next")
 
 
-def refer_to(attacker: Iceberg, path: Path) -> str:
+def refer_to(attacker: Iceberg, path: Path, data: Path | None = None) -> str:
     """A table refers to a file in a path of another one, which is deregistered then; returns the file."""
-    files = write_table(*SOURCE, properties={"write.data.path": f"file://{path}"})
-    assert path in files.data.parents
+    data = data or write_table(*SOURCE, properties={"write.data.path": f"file://{path}"}).data
+    assert path in data.parents
     source = Table.objects.named(SOURCE).get()
     mask = closure(Privilege.READ).value
     Principal.objects.get(name="who").grants.create(mask=mask, namespace=source.namespace)
-    added = updates(snapshot("data", f"file://{files.data}"))
+    added = updates(snapshot("data", f"file://{data}"))
     answer = attacker.call("POST", COMMIT, {"requirements": [], "updates": added})
     assert answer.status_code == 200, answer.content
     iceberg_tables.unregister_table(actor=SYSTEM, table=SOURCE)
-    return str(files.data)
+    return str(data)
 
 
 @pytest.mark.parametrize("place", ["path", "location"])
@@ -85,13 +87,31 @@ def test_an_owner_detaches_dependents_of_the_former_table(world: World, attacker
     assert not FileReference.objects.exists()
 
 
-def test_a_stranger_with_a_path_around_the_table_is_no_dependent(world: World, attacker: Iceberg):
+@pytest.mark.parametrize("change", ["nothing", "path", "location", "and back"])
+def test_a_stranger_with_a_path_around_the_table_is_no_dependent(
+    world: World, attacker: Iceberg, change: str
+):
+    """Also if the table gets other directories later."""
     path = world.mine.parent / "shared" / "data"
     make_iceberg_table(*NEXT, location=f"file://{path}/table")
     refer_to(attacker, path)
+    later = f"file://{world.mine.parent}/later"
+    if change == "path":
+        properties = {"write.data.path": later}
+        change_table({"action": "set-properties", "updates": properties})
+    elif change != "nothing":
+        change_table({"action": "set-location", "location": later})
+    if change == "and back":
+        change_table({"action": "set-location", "location": f"file://{path}/table"})
     following = Table.objects.named(NEXT).get()
+    assert following.paths.count() == {"nothing": 0, "and back": 2}.get(change, 1)
     recorded_references.record_claimed(following)
     assert not FileReference.objects.filter(source=following).exists()
+
+
+def change_table(*updates: dict[str, Any]) -> None:
+    change = TableChange(table=NEXT, requirements=[], updates=list(updates))
+    iceberg_commits.commit_table(actor=SYSTEM, change=change)
 
 
 def refer_into(attacker: Iceberg, path: Path, *, is_dropped: bool = True) -> Path:
@@ -120,9 +140,7 @@ def test_a_clean_up_of_a_table_inside_the_path_knows_the_dependents(
     inside = f"file://{data.parent}"
     if place == "moved":
         make_iceberg_table(*NEXT)
-        moved = [{"action": "set-location", "location": inside}]
-        change = TableChange(table=NEXT, requirements=[], updates=moved)
-        iceberg_commits.commit_table(actor=SYSTEM, change=change)
+        change_table({"action": "set-location", "location": inside})
     elif place == "path":
         make_iceberg_table(*NEXT, properties={"write.data.path": inside})
     else:
@@ -150,6 +168,23 @@ def test_a_reference_opens_nothing_more_of_a_table_inside_the_path(
     recorded_references.record_claimed(following)
     reference = FileReference.objects.get(source=following)
     assert reference.directories == ([str(data.parent)] if named == "part" else [])
+
+
+def test_later_references_to_other_files_of_the_table_around_do_not_count(
+    world: World, attacker: Iceberg
+):
+    """So whoever has the table around cannot prevent removals from a table inside it."""
+    path = world.mine.parent / "shared"
+    files = write_table(*SOURCE, properties={"write.data.path": f"file://{path}"})
+    make_iceberg_table(*NEXT, location=f"file://{path}/table")
+    refer_to(attacker, path, files.data)
+    following = Table.objects.named(NEXT).get()
+    FileReference.objects.update(created_at=F("created_at") + timedelta(minutes=2))
+    recorded_references.record_claimed(following)
+    assert not FileReference.objects.filter(source=following).exists()
+    change_table({"action": "set-properties", "updates": {"write.data.path": f"file://{path}-2"}})
+    recorded_references.record_claimed(following)
+    assert not FileReference.objects.filter(source=following).exists()
 
 
 def test_a_purge_of_a_lance_table_inside_the_path_keeps_what_others_need(

@@ -212,6 +212,12 @@ def lock_locations() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E6F])
 
 
+def share_locations() -> None:
+    """Exclude the transactions that call ``lock_locations`` until this one ends, and not others that call this."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [0x4D6F6E6F])
+
+
 def lock_api_key(pk: int) -> ApiKey | None:
     """Lock an API key; the only row lock of its transaction."""
     rows = ApiKey.objects.select_related("principal", "namespace", "replaced_by").filter(pk=pk)

@@ -226,10 +226,7 @@ class CommitMetadata(TableOperation):
             )
             claim_location(batch, self.location, row.namespace, format=self.format, pk=row.pk)
             before["location"], after["location"] = row.location, self.location
-            row.location = self.location
-            row.save(update_fields=["location", "updated_at"])
-            # Existing files stay in the previous location.
-            iceberg_paths.enter(row, [before["location"]])
+            iceberg_paths.move(row, self.location)
         if self.paths:
             batch.flush()
             _claim_paths(batch, row, self.paths)

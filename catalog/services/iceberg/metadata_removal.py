@@ -47,7 +47,7 @@ def retire(batch: Batch, row: Table, locations: Sequence[str]) -> list[int]:
     batch.flush()
     if row.paths.exists():
         # Another table can be registered from a file in a former location: ``metadata_files.require_lasting``.
-        locks.lock_locations()
+        locks.share_locations()
     versions = TableVersion.objects.visible().on("").filter(table=row)
     numbers = dict(
         versions.filter(manifest_path__in=locations).values_list("manifest_path", "version")

@@ -2,8 +2,9 @@
 
 A commit reads a limited part of what it brings in, and notes the snapshots of which there is more.
 A periodic task reads them. Before files of a table are removed, those are read that may name its
-files: snapshots committed by principals that may read the table, and, if files in its directories
-may have been free once, snapshots committed before it had them.
+files: snapshots committed by principals that may read the table; those committed before it had its directories
+by principals that may read a former table there; and, if files in its directories may have been free once, all
+committed before it had them.
 
 One call reads a limited number of files for each principal, those with the fewest snapshots first.
 Whatever is left keeps the files of the tables that it may name. So a principal delays removals from
@@ -80,12 +81,18 @@ def _leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
     """The notes of snapshots that may name files of a table."""
     notes = UnreadSnapshot.objects.exclude(table=table)
     names = set(notes.values_list("principal", flat=True).distinct())
-    readers = []
+    former, former_until = recorded_references.former_pks(table)
+    readers, former_readers = [], []
     for name in names:
         committer = access.committer(name, counts_inactive=True)
-        if committer is not None and access.readable_tables(committer, [table.pk]):
+        if committer is None:
+            continue
+        if access.readable_tables(committer, [table.pk]):
             readers.append(name)
+        elif former and access.readable_tables(committer, former):
+            former_readers.append(name)
     leading = notes.filter(principal__in=readers)
+    leading |= notes.filter(principal__in=former_readers, created_at__lt=former_until)
     free_until = file_references.was_free_before([table.pk]).get(table.pk)
     if free_until is not None:
         leading |= notes.filter(created_at__lt=free_until)
@@ -323,6 +330,10 @@ def _record(
         # The files belonged to no table when they were committed: no privilege was needed.
         free_until = file_references.was_free_before(unreadable)
         sources |= {pk for pk in free_until if row.created_at < free_until[pk]}
+        # Or they belonged to tables that the committer may read, and another table has got their directory since.
+        sources |= recorded_references.formerly_readable(
+            committer, unreadable - sources, row.created_at
+        )
     present = access.committer(committer.name) if is_as_committed else None
     shared = access.readable_tables(present, sources) if present is not None else set()
     with transaction.atomic():

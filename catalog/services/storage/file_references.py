@@ -42,7 +42,7 @@ _MAX_DIRECTORIES = 100
 _REMOVALS = ("clean_up", "remove_orphans", JobKind.PURGE_TABLE)
 RETIRED = "retired"
 """Key in the result of an unfinished job that removes files of a Lance table: the retired versions, by branch."""
-_COMMIT_TIME = timedelta(minutes=1)
+COMMIT_TIME = timedelta(minutes=1)
 """Longer than a commit needs from the check of its files to the record of them."""
 
 
@@ -249,11 +249,11 @@ def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
     """
     warehouse = locations.allowed_roots()[0]
     rows = Table.objects.filter(pk__in=tables).annotate(
-        claimed_at=Greatest("created_at", Max("paths__created_at")),
+        claimed_at=Greatest("located_at", Max("paths__created_at")),
         directories=ArrayAgg("paths__path", default=[], filter=Q(paths__isnull=False)),
     )
     return {
-        pk: claimed_at + _COMMIT_TIME
+        pk: claimed_at + COMMIT_TIME
         for pk, location, claimed_at, directories in rows.values_list(
             "pk", "location", "claimed_at", "directories"
         )

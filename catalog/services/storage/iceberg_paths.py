@@ -27,7 +27,7 @@ from catalog.models import (
     TableState,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine import locks
+from catalog.services.engine import database_clock, locks
 from catalog.services.storage import namespace_locations, object_placement
 from catalog.services.storage.client_sessions import staged_locations
 from catalog.storage import locations, stores
@@ -178,6 +178,19 @@ def enter(table: Table, paths: Collection[str]) -> None:
         [IcebergPath(table=table, path=path) for path in sorted(_outside(table, paths))],
         ignore_conflicts=True,
     )
+
+
+def move(table: Table, location: str) -> None:
+    """Give a table another location; the former one becomes a path, as existing files stay there.
+
+    The path keeps the time at which the table got it: a table that got a directory around it since is no former
+    table (``recorded_references``).
+    """
+    former = IcebergPath(table=table, path=table.location, created_at=table.located_at)
+    table.location, table.located_at = location, database_clock.read_clock()
+    table.save(update_fields=["location", "located_at", "updated_at"])
+    if _outside(table, [former.path]):
+        IcebergPath.objects.bulk_create([former], ignore_conflicts=True)
 
 
 def used_inside(location: str) -> IcebergPath | None:

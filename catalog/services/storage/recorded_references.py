@@ -6,12 +6,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
 
 from catalog import access
+from catalog.access import Principal
 from catalog.errors import ForeignFile
 from catalog.models import FileReference, FreeDirectory, IcebergPath, Table, TableState
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Holder, References
+from catalog.services.storage.namespace_locations import any_of
 from catalog.services.storage.table_claims import claims_of, winners
 from catalog.storage import locations
 
@@ -149,15 +152,24 @@ def record_successor(table: Table) -> None:
     Two statements, and one if there are some.
     """
     directories = _directories(table)
+    since = _around(directories)
+    for path, moment in directories.items():
+        since[path] = max(moment, since.get(path, moment))
     rows = FileReference.objects.filter(source__in=former_tables(table, directories))
     newest: dict[int, FileReference] = {}
     for row in rows.exclude(table=table).select_related("source").order_by("-source"):
         if row.source.location != table.location:
-            if not _meets(row.directories, directories):
-                continue
             # The former table has files elsewhere too, and this one may have further files.
             named = row.directories or []
-            row.directories = [path for path in named if locations.is_below_any(path, directories)]
+            inside = [(path, own) for path in named for own in _line(path) if own in directories]
+            times = [directories[own] for _, own in inside]
+            times += [since[path] for path in named if path in since]
+            if named and not times:
+                continue
+            # Commits since then named no files in its directories as files of the former table.
+            if row.created_at > max(times or directories.values()) + file_references.COMMIT_TIME:
+                continue
+            row.directories = sorted({path for path, _ in inside})
         newest.setdefault(row.table_id, row)
     FileReference.objects.bulk_create(
         [
@@ -174,17 +186,14 @@ def record_successor(table: Table) -> None:
 
 
 def _directories(table: Table) -> dict[str, datetime]:
-    """The directories of a table, each with the latest time at which the table can have got it.
-
-    A table that moves gets its former location as a path. So its location is not newer than its newest path.
-    """
+    """The directories of a table, each with the time at which the table got it."""
     rows = list(
         Table.objects.filter(pk=table.pk).values_list(
-            "created_at", "paths__path", "paths__created_at"
+            "located_at", "paths__path", "paths__created_at"
         )
     )
-    paths = {path: since for _, path, since in rows if path}
-    return {table.location: max([rows[0][0], *paths.values()]), **paths}
+    # A table that moves back has had the location since it had the path.
+    return {table.location: rows[0][0], **{path: since for _, path, since in rows if path}}
 
 
 def former_tables(table: Table, directories: Mapping[str, datetime]) -> QuerySet[Table]:
@@ -194,28 +203,61 @@ def former_tables(table: Table, directories: Mapping[str, datetime]) -> QuerySet
     around it earlier. Only principals that may manage them get such directories. So strangers cannot prevent
     removals from the table.
     """
-    lines = {parent for path in directories for parent in (path, *locations.parents(path))}
+    around = _around(directories)
+    lines = [path for directory in directories for path in _line(directory)]
+    earlier = RawSQL(
+        """
+        SELECT p.id FROM unnest(%s::text[], %s::timestamptz[]) AS around (path, since)
+        JOIN catalog_icebergpath p ON p.path = around.path AND p.created_at <= around.since
+        """,
+        [list(around), list(around.values())],
+    )
     dropped = Table.objects.filter(state=TableState.DROPPED)
-    paths = IcebergPath.objects.filter(path__in=directories, table__state=TableState.DROPPED)
-    earlier = Q()
-    for path, since in directories.items():
-        earlier |= Q(path__in=locations.parents(path), created_at__lte=since)
-    around = IcebergPath.objects.filter(earlier)
+    paths = IcebergPath.objects.filter(
+        path__in=any_of(directories), table__state=TableState.DROPPED
+    )
     # As a union, each part of which uses an index.
-    keys = dropped.filter(location__in=lines).values("pk")
-    keys = keys.union(paths.values("table"), around.values("table"))
+    keys = dropped.filter(location__in=any_of(lines)).values("pk")
+    keys = keys.union(
+        paths.values("table"), IcebergPath.objects.filter(pk__in=earlier).values("table")
+    )
     return file_references.not_purged(Table.objects.filter(pk__in=keys).exclude(pk=table.pk))
 
 
-def _meets(directories: Collection[str] | None, own: Collection[str]) -> bool:
-    """True if the directories of a reference, of which there may be none, may contain files in directories of a table."""
-    if not directories:
-        return True
-    return any(
-        locations.is_below_any(directory, own) or locations.is_below_any(path, [directory])
-        for directory in directories
-        for path in own
-    )
+def former_pks(table: Table) -> tuple[set[int], datetime]:
+    """The former tables of a table, and the time before which commits may have named their files in its directories."""
+    directories = _directories(table)
+    former = set(former_tables(table, directories).values_list("pk", flat=True))
+    return former, max(directories.values()) + file_references.COMMIT_TIME
+
+
+def formerly_readable(
+    committer: Principal, tables: Collection[int], committed_at: datetime
+) -> set[int]:
+    """The tables among these whose files were those of tables that the principal may read when it committed a snapshot.
+
+    One statement, and some for each table that has got a directory since.
+    """
+    since = committed_at - file_references.COMMIT_TIME
+    moved = Q(located_at__gt=since) | Q(paths__created_at__gt=since)
+    return {
+        table.pk
+        for table in Table.objects.filter(moved, pk__in=tables).distinct()
+        if access.readable_tables(committer, former_pks(table)[0])
+    }
+
+
+def _line(path: str) -> list[str]:
+    return [path, *locations.parents(path)]
+
+
+def _around(directories: Mapping[str, datetime]) -> dict[str, datetime]:
+    """What is above directories, each with the latest time of one below it."""
+    around: dict[str, datetime] = {}
+    for path, since in directories.items():
+        for parent in locations.parents(path):
+            around[parent] = max(since, around.get(parent, since))
+    return around
 
 
 def end_lapsed(source: Table) -> list[Table]:

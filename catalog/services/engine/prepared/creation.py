@@ -129,6 +129,8 @@ def _set_generated(creation: Creation, pk: int, moment: datetime) -> None:
     row = creation.row
     row.pk, row._state.adding, row._state.db = pk, False, DEFAULT_DB_ALIAS
     row.created_at = moment
+    if isinstance(row, Table):
+        row.located_at = moment
     if creation.metadata is not None:
         creation.metadata.table_id = pk
     for version in creation.versions:

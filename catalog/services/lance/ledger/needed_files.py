@@ -31,18 +31,6 @@ from catalog.storage import locations
 log = logging.getLogger(__name__)
 
 _REPORT_EVERY = 100
-_IS_RETIRED = RawSQL(
-    """
-    EXISTS (
-        SELECT FROM catalog_job j
-        WHERE j.table_id = catalog_tableversion.table_id AND j.status = ANY(%s)
-            AND j.result -> %s -> catalog_tableversion.branch @> to_jsonb(catalog_tableversion.version)
-    )
-    """,
-    [[JobStatus.QUEUED.value, JobStatus.RUNNING.value], RETIRED],
-    output_field=BooleanField(),
-)
-"""True for a version that an unfinished job has retired, and may restore."""
 _GIB = 1024**3
 
 
@@ -138,8 +126,22 @@ class NeededFiles:
 
     def _rows(self, holders: Collection[int]) -> QuerySet[TableVersion]:
         """The versions that dependents have, or will have again after a clean-up that is running."""
-        # In one statement: the clean-up of a dependent may retire and restore versions meanwhile.
-        condition = Q(deleted_at=None) | Q(_IS_RETIRED)
+        # In one statement: the clean-up of a dependent may retire and restore versions meanwhile. Without a join, as
+        # PostgreSQL does not know how many versions are in the results.
+        is_retired = RawSQL(
+            """
+            (catalog_tableversion.table_id, catalog_tableversion.branch, catalog_tableversion.version) IN (
+                SELECT j.table_id, retired.branch, number.value::bigint
+                FROM catalog_job j
+                CROSS JOIN LATERAL jsonb_each(j.result -> %s) AS retired (branch, versions)
+                CROSS JOIN LATERAL jsonb_array_elements(retired.versions) AS number (value)
+                WHERE j.table_id = ANY(%s::bigint[]) AND j.status = ANY(%s)
+            )
+            """,
+            [RETIRED, list(holders), [JobStatus.QUEUED.value, JobStatus.RUNNING.value]],
+            output_field=BooleanField(),
+        )
+        condition = Q(deleted_at=None) | Q(is_retired)
         rows = TableVersion.objects.filter(condition, table__in=holders)
         return rows.only("table_id", "branch", "version", "manifest_path", "staged_path")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models.functions import Now
 
@@ -28,7 +28,7 @@ from catalog.errors import (
 from catalog.models import StagedFile, Table, TableVersion, Transaction, TransactionStatus
 from catalog.postgresql.outcomes import OutcomeLost
 from catalog.services.engine import commit as engine_commit
-from catalog.services.engine import commit_outcomes, commit_queue
+from catalog.services.engine import commit_outcomes, commit_queue, locks
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files, metadata_operations
 from catalog.services.iceberg import tables as iceberg_tables
@@ -588,6 +588,24 @@ def test_a_metadata_file_that_is_being_registered_is_not_removed(monkeypatch):
     assert iceberg_tables.load_table(actor=SYSTEM, table=U).metadata_location == former
     assert iceberg_tables.load_table(actor=SYSTEM, table=T).sequence == 2
     assert Path(former.removeprefix("file://")).exists()
+
+
+def test_commits_that_remove_metadata_files_do_not_wait_for_each_other():
+    """Those of tables with several directories, from whose files others could be registered."""
+    keep = {
+        "write.metadata.previous-versions-max": "1",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.data.path": f"file://{locations.allowed_roots()[0]}/data",
+    }
+    make_iceberg_table(*T, properties=keep)
+    set_properties(T, number="1")
+    with transaction.atomic():
+        locks.share_locations()  # as such a commit
+        writer = in_thread(lambda: set_properties(T, number="2"))
+        writer.join(20)
+        assert not writer.is_alive()
+    assert iceberg_tables.load_table(actor=SYSTEM, table=T).sequence == 2
+    assert TableVersion.objects.filter(deleted_at__isnull=False).count() == 1
 
 
 def in_thread(call: Callable[[], object]) -> Thread:

@@ -159,7 +159,7 @@ def test_unclaimed_files_could_not_be_read_before():
         table=a, path=f"{ROOT}/free", is_prefix=False, principal="somebody"
     )
     later = table_at("later", f"{ROOT}/free")
-    Table.objects.filter(pk=later.pk).update(created_at=timezone.now() + timedelta(hours=1))
+    Table.objects.filter(pk=later.pk).update(located_at=timezone.now() + timedelta(hours=1))
     recorded_references.record_claimed(later)
     assert not FileReference.objects.exists()
     assert file_references.was_free_before([later.pk]) == {}
