@@ -195,10 +195,7 @@ def test_nothing_is_removed_while_manifests_cannot_be_reached(
     assert UnreadSnapshot.objects.count() == 1
     assert files(source.location) == before
     after = picture()
-    assert {name for name in after if after[name] != ledger[name]} <= {
-        "catalog.Job",
-        "catalog.Transaction",
-    }
+    assert {name for name in after if after[name] != ledger[name]} <= {"Job", "Transaction"}
 
 
 def test_references_to_unreadable_files_do_not_block_a_table(world, attacker, monkeypatch):
