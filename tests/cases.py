@@ -13,12 +13,12 @@ def shared_cases(
     cases: Iterable[Any],
     *,
     ids: Iterable[Any] | None = None,
-    given: Callable[[], object] = lambda: None,
+    prepare: Callable[[], object] = lambda: None,
 ) -> Callable[[Test], Test]:
     """Like ``pytest.mark.parametrize``, but as subtests of one test, with the same objects of its fixtures.
 
     For cases that change nothing, such as refused requests: a key, a table and a client for each take longer
-    than the request. ``given`` is called once, before the first case. ``ids`` name cases whose values say
+    than the request. ``prepare`` is called once, before the first case. ``ids`` name cases whose values say
     too little. Failed cases are reported separately.
     """
     parameters = names.replace(",", " ").split() if isinstance(names, str) else list(names)
@@ -36,7 +36,7 @@ def shared_cases(
         @functools.wraps(function)
         def test(**arguments: Any) -> None:
             subtests = arguments["subtests"] if is_nested else arguments.pop("subtests")
-            given()
+            prepare()
             for label, case in zip(labels, values, strict=True):
                 with subtests.test(label, **({} if label else case)):
                     function(**arguments, **case)

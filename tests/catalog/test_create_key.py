@@ -51,7 +51,7 @@ def test_a_key_may_be_limited_to_a_namespace(db):
         (["a:b"], "colon"),
         (["system"], "reserved for the catalog itself"),
     ],
-    given=lambda: api_keys.create_api_key(actor=SYSTEM, name="known"),
+    prepare=lambda: api_keys.create_api_key(actor=SYSTEM, name="known"),
 )
 def test_invalid_arguments_create_nothing(db, arguments, text):
     principals = list(Principal.objects.values())

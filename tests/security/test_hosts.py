@@ -44,7 +44,7 @@ def send(lance, method: str, path: str, host: str, body: bytes = b"{}"):
 @shared_cases(
     "host",
     WRONG,
-    given=lambda: make_table("ws", "t"),
+    prepare=lambda: make_table("ws", "t"),
 )
 def test_a_wrong_host_is_refused_by_lance(lance, host):
     with unchanged():

@@ -77,7 +77,7 @@ def test_a_name_that_is_a_route(iceberg: Iceberg):
 @shared_cases(
     "warehouse",
     ["nothing", "prod.nothing", "prod.ml.t", "..", "%00", "/"],
-    given=lambda: make_table("prod", "ml", "t"),
+    prepare=lambda: make_table("prod", "ml", "t"),
 )
 def test_an_unknown_warehouse(iceberg: Iceberg, warehouse):
     iceberg.refused(

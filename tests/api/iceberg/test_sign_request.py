@@ -208,7 +208,7 @@ def test_files_that_the_table_refers_to_may_be_read(make_principal_client, icebe
 @shared_cases(
     "prefix",
     ["tables/", "tables/orders", "tables/orders2/", "tables/returns/", "t", "elsewhere/"],
-    given=lambda: place("returns"),
+    prepare=lambda: place("returns"),
 )
 def test_lists_beyond_the_table_are_refused(iceberg: Iceberg, orders, prefix):
     with unchanged():

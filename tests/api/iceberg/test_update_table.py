@@ -224,7 +224,7 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path, requirement, me
         ({"updates": [], "identifier": {"namespace": ["ns"], "name": "u"}}, "identifier"),
         ({"updates": [], "identifier": "t"}, "identifier"),
     ],
-    given=lambda: make_iceberg_table("ns", "t"),
+    prepare=lambda: make_iceberg_table("ns", "t"),
 )
 def test_malformed_requests_are_refused(iceberg: Iceberg, warehouse: Path, body, complaint):
     before = files(warehouse)

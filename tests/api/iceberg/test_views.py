@@ -432,7 +432,7 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path):
             "The body's identifier is not the view of the path",
         ),
     ],
-    given=lambda: make_view("ns", "v"),
+    prepare=lambda: make_view("ns", "v"),
 )
 def test_a_replacement_that_is_refused(iceberg: Iceberg, warehouse: Path, body, words):
     before = files(warehouse)

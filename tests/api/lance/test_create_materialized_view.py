@@ -249,7 +249,7 @@ def test_clients_may_not_write_its_rows(lance, source, path, sent):
             "must be null",
         ),
     ],
-    given=lambda: make_table("ws", "declared"),
+    prepare=lambda: make_table("ws", "declared"),
 )
 def test_refused(lance, source, change, status, code, text):  # noqa: PLR0917
     lance.refused(status, code, text, PATH, body() | change)

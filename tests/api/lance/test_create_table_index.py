@@ -341,7 +341,7 @@ def test_errors_contain_no_server_path(lance):
         {"column": "st.a.b", "index_type": "FTS"},
         {"column": "ls.nope", "index_type": "FTS"},
     ],
-    given=lambda: make_lance_table(("w", "t"), table()),
+    prepare=lambda: make_lance_table(("w", "t"), table()),
 )
 def test_an_unknown_column_is_refused(lance, body):
     lance.refused(404, 12, "Table 'w.t'", PATH, body)

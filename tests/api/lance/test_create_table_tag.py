@@ -118,7 +118,7 @@ def insert_more(table):
         "𝄞",
         "../../x",
     ],
-    given=lambda: make_lance_table(("w", "t")),
+    prepare=lambda: make_lance_table(("w", "t")),
 )
 def test_names_refused_by_lance_are_refused(lance, name):
     table = Table.objects.named(("w", "t")).get()
@@ -148,7 +148,7 @@ def test_names_accepted_by_lance_are_accepted(lance, name):
         ({"tag": "v1", "version": 1, "branch": 3}, "branch"),
         ({"tag": "v1", "version": 1, "id": ["w", "u"]}, "id"),
     ],
-    given=lambda: make_lance_table(("w", "t")),
+    prepare=lambda: make_lance_table(("w", "t")),
 )
 def test_malformed(lance, body, text):
     lance.refused(400, 13, text, PATH, body)
@@ -157,7 +157,7 @@ def test_malformed(lance, body, text):
 @shared_cases(
     "version",
     [0, 2, 2**63 - 1, 2**63, 2**70],
-    given=lambda: make_lance_table(("w", "t")),
+    prepare=lambda: make_lance_table(("w", "t")),
 )
 def test_missing_versions_are_refused(lance, version):
     lance.refused(404, 11, "no version", PATH, {"tag": "v1", "version": version})

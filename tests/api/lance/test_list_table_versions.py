@@ -110,7 +110,7 @@ def test_a_branch_without_versions_exists(lance: Lance):
 @shared_cases(
     "token",
     ["x", "-1", "1.5", "1_0", "+1", "9" * 20, "%00", "²"],
-    given=lambda: make_table("ws", "t"),
+    prepare=lambda: make_table("ws", "t"),
 )
 def test_invalid_tokens_are_refused(lance: Lance, token):
     lance.refused(400, 13, "Page token", f"{LIST}?page_token={token}")

@@ -572,7 +572,7 @@ def test_a_read_only_key_suffices(reader, table):
         ({"version": "1"}, "version"),
         ({"id": ["w", "u"]}, "is not the path's id"),
     ],
-    given=lambda: make_lance_table(TABLE, wide()),
+    prepare=lambda: make_lance_table(TABLE, wide()),
 )
 def test_invalid_queries_are_refused(lance, body, text):
     lance.refused(400, 13, text, PATH, {**NEAR, **body})

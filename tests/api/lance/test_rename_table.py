@@ -103,7 +103,7 @@ def test_missing(lance: Lance):
         ({"new_table_name": "u", "new_namespace_id": "ws"}, "new_namespace_id"),
         ({"id": ["t"], "new_table_name": "u"}, "['t']"),
     ],
-    given=lambda: make_table("ws", "t"),
+    prepare=lambda: make_table("ws", "t"),
 )
 def test_malformed_requests_are_refused(lance: Lance, body, error):
     lance.refused(400, 13, error, "/v1/table/ws$t/rename", body)

@@ -47,7 +47,7 @@ def test_on_a_branch(lance):
 @shared_cases(
     "body",
     [{"a": 1}, {"a": None}, {"a": {}}, [], "a", 1, None],
-    given=lambda: make_lance_table(("w", "t")),
+    prepare=lambda: make_lance_table(("w", "t")),
 )
 def test_invalid_maps_are_refused(lance, body):
     lance.refused(400, 13, "", PATH, raw=orjson.dumps(body))

@@ -237,7 +237,7 @@ def test_a_request_may_name_indexes(management: Management, sent, warehouse):
         ({"indexes": "a"}, (400, "invalid-input", "indexes: Expected a list")),
         ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Not a valid string.")),
     ],
-    given=lambda: make_lance_table(("ws", "real"), pa.table({"id": [1]})),
+    prepare=lambda: make_lance_table(("ws", "real"), pa.table({"id": [1]})),
 )
 def test_invalid_index_names_are_refused(management: Management, warehouse, body, refusal):
     body = {"kind": "rebuild_indexes", **body}

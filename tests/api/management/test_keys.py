@@ -68,7 +68,7 @@ def test_a_principal_may_have_several_keys(management: Management, etl: Manageme
         ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "invalid-input"),
         ({"expires_at": "2099-01-01T00:00:00"}, 400, "invalid-input"),
     ],
-    given=lambda: principals.create_principal(actor=SYSTEM, name="group:g", kind="group"),
+    prepare=lambda: principals.create_principal(actor=SYSTEM, name="group:g", kind="group"),
 )
 def test_invalid_keys_are_refused(management: Management, etl, change, status, kind):
     body = {"principal": "etl", "name": "laptop"} | change

@@ -346,7 +346,7 @@ def test_names_are_escaped(browser):
         "/admin/catalog/namespace/?before=x&dropped=1",
         "/admin/catalog/namespace/add/?parent=0",
     ],
-    given=lambda: make_table("prod", "t"),
+    prepare=lambda: make_table("prod", "t"),
 )
 def test_invalid_parameters_do_not_break_a_page(browser, url):
     # A missing object gets a page of the admin with an error message.

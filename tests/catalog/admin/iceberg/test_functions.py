@@ -172,7 +172,7 @@ def test_a_function_is_created(browser):
         ({"namespace": "nothing"}, "Namespace &#x27;nothing&#x27; does not exist"),
         ({"name": "taken"}, "Function &#x27;prod.taken&#x27; exists already"),
     ],
-    given=lambda: make("prod", "taken"),
+    prepare=lambda: make("prod", "taken"),
 )
 def test_errors_are_shown_in_the_form(browser, changes, message):
     with unchanged():

@@ -197,7 +197,7 @@ def test_a_measurement_links_to_its_table(browser):
 @shared_cases(
     "query",
     ["q=%00", "q=%FF", "in=%00", "in=..", "score=%00", "p=x", "o=9"],
-    given=lambda: measured(make_live("a", "t")),
+    prepare=lambda: measured(make_live("a", "t")),
 )
 def test_invalid_parameters_do_not_break_the_list(browser, query):
     assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200

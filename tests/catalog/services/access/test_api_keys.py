@@ -114,7 +114,7 @@ def rotate(**changes) -> None:
             "No API key was given: send it as x-api-key or as a bearer token",
         ),
     ],
-    given=prepare,
+    prepare=prepare,
 )
 def test_refusals_name_the_rule_and_the_remedy(call, message):
     with unchanged(), pytest.raises(CatalogError) as error:

@@ -206,7 +206,7 @@ def prepare() -> None:
         (lambda: grant_operations.require_days(0), "Access is granted for 1 to 3650 days"),
         (lambda: grant_operations.require_days(3651), "Access is granted for 1 to 3650 days"),
     ],
-    given=prepare,
+    prepare=prepare,
 )
 def test_refusals_name_the_rule(db, call, message):
     with unchanged(), pytest.raises(CatalogError) as error:
@@ -284,7 +284,7 @@ def prepare_pages() -> None:
         ),
     ],
     ids=["principals", "members", "keys", "grants", "holders", "losses"],
-    given=prepare_pages,
+    prepare=prepare_pages,
 )
 def test_lists_have_pages_of_limited_size(db, monkeypatch, module, pages_of):
     monkeypatch.setattr(module, "PAGE_SIZE", 2)

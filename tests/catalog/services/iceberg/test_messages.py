@@ -122,7 +122,7 @@ def commit_twice() -> None:
             "The storage of this table does not sign requests",
         ),
     ],
-    given=lambda: StagedFile.objects.create(path="ns/t/metadata/1.json"),
+    prepare=lambda: StagedFile.objects.create(path="ns/t/metadata/1.json"),
 )
 def test_refusals_name_the_rule(db, call, kind, message):
     with unchanged(), pytest.raises(CatalogError) as error:
