@@ -99,7 +99,11 @@ def _canonical(text: str) -> str:
         )
     authority, _, key = rest.partition("/")
     if not _AUTHORITY[scheme].fullmatch(authority):
-        raise InvalidLocation(text, "does not name a bucket or container in its canonical form")
+        raise InvalidLocation(
+            text,
+            "does not name a bucket or container in its canonical form",
+            fault=LocationFault.OUTSIDE_PROFILES,
+        )
     if rest != authority and not key:
         raise InvalidLocation(text, "ends with a slash")
     if fault := _key_fault(key):

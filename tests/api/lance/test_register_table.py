@@ -304,6 +304,7 @@ def test_invalid_uris_are_refused(lance: Lance, location: str):
     ("location", "words"),
     [
         ("s3://bucket/table.lance", "Absolute URIs are not allowed"),
+        ("s3://b/table.lance", "Absolute URIs are not allowed"),
         ("/tmp/table.lance", "Absolute paths are not allowed"),
         ("file:///tmp/table.lance", "Absolute paths are not allowed"),
         ("../outside/table.lance", "Path traversal is not allowed"),

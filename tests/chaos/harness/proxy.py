@@ -19,6 +19,7 @@ class Proxy:
         self.is_losing = False
         self.lost = 0
         self.port = 0
+        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def url(self) -> str:
@@ -26,7 +27,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        starting = asyncio.start_server(self._serve, "127.0.0.1", 0)
+        starting = asyncio.start_server(self._accept, "127.0.0.1", 0)
         self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -45,12 +46,19 @@ class Proxy:
     async def _close(self) -> None:
         self._server.close()
         await self._break_all()
+        await asyncio.sleep(0.1)  # aborted transports close their sockets in a later turn
 
     async def _break_all(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
+        clients = dict(self._clients)
+        for task, writer in clients.items():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            writer.transport.abort()  # a task that has not begun does not
+        await asyncio.gather(*clients, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._clients[task] = writer
+        task.add_done_callback(self._clients.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
