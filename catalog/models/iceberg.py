@@ -41,6 +41,8 @@ class StagedFile(models.Model):
 
     A note of a failed commit to an object store remains with its file until that task runs, because a
     write that was given up may still reach the store.
+
+    Each commit adds a note and removes it, so the path is the only index.
     """
 
     path = models.TextField(primary_key=True, help_text="Canonical path.")
@@ -49,7 +51,7 @@ class StagedFile(models.Model):
         db_default=False,
         help_text="Whether the clean-up pass is about to remove the file.",
     )
-    created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     def __str__(self) -> str:
         return self.path
