@@ -260,6 +260,11 @@ class LiveServer:
         """Run Python code with Django set up for this server's database."""
         self._django.run(code)
 
+    def web_cpu_seconds(self) -> float:
+        """CPU time of the web processes so far."""
+        times = [process.cpu_times() for process in self._processes()]
+        return sum(time.user + time.system for time in times)
+
     def resident(self) -> list[int]:
         """Resident memory of each web process, in bytes."""
         return [process.memory_info().rss for process in self._processes()]

@@ -217,7 +217,10 @@ def _list_versions(request: _Request) -> _Answer | None:
 
     def render(columns: Row) -> Content | None:
         page = few_versions.page_of(columns, size)
-        return None if page is None else _json(orjson.dumps(view.answer(*page)))
+        if page is None:
+            return None
+        end = b"}" if page.token is None else b',"page_token":%b}' % orjson.dumps(page.token)
+        return _json(b'{"versions":[%b]%b' % (page.entries.encode(), end))
 
     statement = few_versions.DESCENDING if selection["descending"] else few_versions.ASCENDING
     return _Answer(statement, Privilege.READ, render, few_versions.parameters(first, size))

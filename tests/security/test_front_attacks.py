@@ -3,8 +3,12 @@
 `python -m benchmarks.hostile` does the same at full scale, with figures.
 """
 
+import http.client
+import statistics
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psutil
 import pytest
@@ -19,6 +23,9 @@ pytestmark = pytest.mark.xdist_group("front attacks")  # the server starts once
 
 __all__ = ["live_template"]
 SOCKETS = 120
+REQUESTS = 400
+CAPACITY = 0.6
+"""The goal of the benchmark is 0.8. Below 0.6, attacks prevent answers from the event loop."""
 LIVE_MS = 2000.0
 """Milliseconds. Test machines are busy, and a server without free threads would not answer at all."""
 
@@ -66,6 +73,39 @@ def test_honest_clients_are_served_during_attacks(server: LiveServer, kind: str)
         ready = urllib3.request("GET", f"{server.url}/health/ready", timeout=10, retries=False)
         assert ready.status == 200
     assert pulse.percentile(0.99) < LIVE_MS
+
+
+@pytest.mark.parametrize("kinds", [["slow_body"], list(KINDS)], ids=["slow_body", "all"])
+def test_attacks_leave_the_capacity_for_honest_clients(server: LiveServer, kinds: list[str]):
+    """The CPU time of the server per honest request, attackers' share included, is a measure that other programs
+    hardly change. ``python -m benchmarks.hostile`` measures the throughput itself."""
+    ratios = []
+    for _ in range(3):
+        calm = cpu_per_request(server)
+        with Attack(Target(server.port, server.key), kinds, SOCKETS, 60):
+            time.sleep(1.5)
+            hostile = cpu_per_request(server)
+        ratios.append(calm / hostile)
+    print(kinds, ratios)
+    assert statistics.median(ratios) >= CAPACITY, ratios
+
+
+def cpu_per_request(server: LiveServer) -> float:
+    """CPU seconds of the web server for each request of four clients that describe a table."""
+    before = server.web_cpu_seconds()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(describe, [server] * 4))
+    return (server.web_cpu_seconds() - before) / (4 * REQUESTS)
+
+
+def describe(server: LiveServer) -> None:
+    headers = {"x-api-key": server.key, "Content-Type": "application/json"}
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+        for _ in range(REQUESTS):
+            connection.request("POST", "/v1/table/hostile$rows/describe", b"{}", headers)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200
 
 
 def test_requests_of_an_address_are_limited(server: LiveServer):

@@ -6,8 +6,10 @@ Whoever may write chooses the sizes of properties, versions and names. All princ
 import builtins
 import errno
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -79,6 +81,51 @@ def test_large_versions_take_the_ordinary_way(asker, admin, table, column, size)
     TableVersion.objects.filter(table=table, version=2).update(**change)
     takes_the_ordinary_way(asker, ask_for(admin, "versions"))
     agree(asker, ask_for(admin, "versions"), b'{"limit": 1, "descending": true, "page_token": "2"}')
+
+
+@pytest.mark.parametrize(
+    ("columns", "size"),
+    [
+        ({"metadata": {f"{number:02}": "" for number in range(80)}}, 5),
+        ({"e_tag": "e" * 900}, 50),
+    ],
+    ids=["metadata", "text"],
+)
+def test_many_small_columns_take_the_ordinary_way(asker, admin, table, columns, size):
+    """PostgreSQL renders a page only if all of its columns together have few bytes."""
+    add_versions(table, range(4, 104), **columns)
+    takes_the_ordinary_way(asker, ask_for(admin, "versions"))
+    for descending in (b"true", b"false"):
+        agree(
+            asker,
+            ask_for(admin, "versions"),
+            b'{"limit": %d, "descending": %b}' % (size, descending),
+        )
+    takes_the_ordinary_way(asker, ask_for(admin, "versions"), b'{"limit": 100, "descending": true}')
+
+
+TEXTS = ["", "a", '"\\/', "\x01\x1f\x7f\b\f\n\r\t", "\u20ac\u2028\U0001f600", "<&>%s{}'"]
+
+
+def test_versions_are_rendered_as_by_django(asker, admin, table):
+    """Byte for byte, whatever their texts, numbers and times are."""
+    moments = random.Random(7)
+    for number, text in enumerate(TEXTS, 10):
+        TableVersion.objects.bulk_create(
+            TableVersion(
+                table=table,
+                version=10 * number + member,
+                manifest_path=f"x/{text}",
+                manifest_size=(None, 0, 2**63 - 1)[member % 3],
+                e_tag=(None, text)[member % 2],
+                metadata=(None, {}, {text: text}, {"b": text, "a": "1"})[member % 4],
+                created_at=timezone.now() - timedelta(microseconds=moments.randrange(2**55)),
+            )
+            for member in range(10)
+        )
+    agree(asker, ask_for(admin, "versions"))
+    for body in (b'{"limit": 7}', b'{"limit": 63, "descending": true}', b'{"page_token": "155"}'):
+        agree(asker, ask_for(admin, "versions"), body)
 
 
 def test_many_versions_take_the_ordinary_way(asker, admin, table):

@@ -1,47 +1,87 @@
-"""Reading a page of few versions of main in one row, with what decides about access, for frequent reads."""
+"""Reading a page of few versions of main in one row, with what decides about access, for frequent reads.
+
+PostgreSQL renders the versions as JSON, so that the event loop takes the same time for one version and for many.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from catalog import access
 from catalog.postgresql.pipeline import Parameters, are_small
 from catalog.services.lance.ledger import versions
-from catalog.services.lance.ledger.versions import Version
 
-MOST = 50
-"""The most versions of a page: reading and rendering 200 would take the event loop 0.7 ms."""
-# Deleted versions are read, too: a table may have any number of them. The constant limit lets PostgreSQL plan for
-# few rows whatever the parameters are.
-_VERSIONS = f"""CROSS JOIN LATERAL (
-    SELECT count(*) AS number, (
-        json_agg(CASE WHEN {are_small("v.staged_path", "v.manifest_path", "v.e_tag", "v.metadata")}
-            THEN json_build_array({versions.COLUMNS}) END
-        ) FILTER (WHERE v.deleted_at IS NULL)
-    )::text AS rows
+MOST = 200
+"""The most versions of a page. A connection executes one statement at a time, and others wait for it."""
+_MOST_BYTES, _MOST_BYTES_OF_METADATA = 60_000, 8_000
+"""The most bytes of the columns of a page, and of its metadata, whose many small members take longer."""
+# The members of TableVersion in the contract, with the text that orjson gives them.
+_ENTRY = """'{"version":' || v.version || ',"manifest_path":' || to_json(v.manifest_path)::text
+            || coalesce(',"manifest_size":' || v.manifest_size, '')
+            || coalesce(',"e_tag":' || to_json(v.e_tag)::text, '')
+            || ',"timestamp_millis":'
+            || trunc(round(date_part('epoch', v.created_at) * 1000000) / 1000000 * 1000)::bigint
+            || CASE WHEN v.metadata IS NULL THEN '' ELSE ',"metadata":{' || coalesce((
+                SELECT string_agg(to_json(key)::text || ':' || value::text, ',') FROM jsonb_each(v.metadata)
+            ), '') || '}' END
+            || '}'"""
+_SIZE = """sum(coalesce(pg_column_size(v.staged_path), 0) + pg_column_size(v.manifest_path)
+                + coalesce(pg_column_size(v.e_tag), 0) + coalesce(pg_column_size(v.metadata), 0)
+            ) OVER rows_before"""
+
+
+class Page(NamedTuple):
+    """A page of versions."""
+
+    entries: str
+    """JSON objects as in the contract (TableVersion), with commas between them."""
+    token: str | None
+    """The token of the next page, if there is one."""
+
+
+def _versions(from_: str, direction: str, last: str) -> str:
+    """The join that reads a page.
+
+    Deleted versions are read, too: a table may have any number of them. The constant limit lets PostgreSQL plan for
+    few rows whatever the parameters are. A row that is large, or follows many bytes, is not rendered. The last row
+    only shows that there is another page.
+    """
+    return f"""CROSS JOIN LATERAL (
+    SELECT count(*) AS number, count(*) FILTER (WHERE is_listed) AS listed, bool_and(is_small) AS are_small,
+        string_agg({_ENTRY}, ',') FILTER (WHERE is_of_page AND is_small) AS entries,
+        {last}(v.version) FILTER (WHERE is_of_page) AS last,
+        json_agg(json_build_array(v.staged_path, v.manifest_path))
+            FILTER (WHERE is_of_page AND is_small AND v.staged_path IS NOT NULL)::text AS staged
     FROM (
-        SELECT * FROM (
+        SELECT *, v.deleted_at IS NULL AS is_listed,
+            v.deleted_at IS NULL AND row_number() OVER rows_before < %(limit)s AS is_of_page,
+            v.deleted_at IS NOT NULL OR (
+                {are_small("v.staged_path", "v.manifest_path", "v.e_tag", "v.metadata")}
+                AND {_SIZE} <= {_MOST_BYTES}
+                AND sum(pg_column_size(v.metadata)) OVER rows_before <= {_MOST_BYTES_OF_METADATA}
+            ) IS NOT FALSE AS is_small
+        FROM (
             SELECT * FROM catalog_tableversion v
-            WHERE v.table_id = t.id AND v.branch = '' AND v.version {{from_}} %(first)s
-            ORDER BY v.version {{direction}} LIMIT {MOST + 1}
-        ) v LIMIT %(limit)s
+            WHERE v.table_id = t.id AND v.branch = '' AND v.version {from_} %(first)s
+            ORDER BY v.version {direction} LIMIT {MOST + 1}
+        ) v WINDOW rows_before AS (ROWS UNBOUNDED PRECEDING) LIMIT %(limit)s
     ) v
 ) few"""  # noqa: S608 -- fixed columns
 
 
-def _read(name: str, from_: str, direction: str) -> access.TableRead:
+def _read(name: str, from_: str, direction: str, last: str) -> access.TableRead:
     return access.TableRead(
-        "t.location, few.number, few.rows",
+        "t.location, few.number, few.listed, CASE WHEN few.are_small THEN few.entries END, few.last, few.staged",
         name=name,
-        join=_VERSIONS.format(from_=from_, direction=direction),
+        join=_versions(from_, direction, last),
         condition="t.format = 'lance' AND t.location ^@ '/'",
         parameters=("digest", "first", "limit"),
     )
 
 
-ASCENDING = _read("lance versions", ">=", "ASC")
-DESCENDING = _read("lance versions, newest first", "<=", "DESC")
+ASCENDING = _read("lance versions", ">=", "ASC", "max")
+DESCENDING = _read("lance versions, newest first", "<=", "DESC", "min")
 """A page of versions of a table in local files. ``page_of`` reads it."""
 
 
@@ -55,20 +95,18 @@ def _limit(size: int) -> int:
     return min(size, MOST) + 1
 
 
-def page_of(columns: Sequence[Any], size: int) -> tuple[list[Version], str | None] | None:
-    """The versions that a statement returned for a page of this size, and the token of the next page.
+def page_of(columns: Sequence[Any], size: int) -> Page | None:
+    """The page of this size that a statement has read.
 
     None if it has read too few rows to know them, if one of them is large, or if a manifest may still have to be moved, which
     takes a look at the storage.
     """
-    location, number, text = columns
+    location, number, listed, entries, last, staged = columns
     if number > MOST and size > MOST:
         return None
-    rows = orjson.loads(text) if text else []
-    if len(rows) < number == _limit(size):
+    if listed < number == _limit(size) or (listed and entries is None):
         return None
-    for row in rows:
-        if row is None or not versions.was_moved(location, row[1], row[3]):
+    for staged_path, manifest_path in orjson.loads(staged) if staged else []:
+        if not versions.was_moved(location, staged_path, manifest_path):
             return None
-        row[1] = None
-    return versions.page_of(rows, location, size)
+    return Page(entries or "", str(last) if number > size else None)
