@@ -12,7 +12,7 @@ from catalog import access
 from catalog.postgresql.pipeline import Parameters, are_small
 from catalog.services.lance.ledger import versions
 
-MOST = 200
+MOST = 100
 """The most versions of a page. A connection executes one statement at a time, and others wait for it."""
 _MOST_BYTES, _MOST_BYTES_OF_METADATA = 60_000, 8_000
 """The most bytes of the columns of a page, and of its metadata, whose many small members take longer."""
