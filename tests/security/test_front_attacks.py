@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("front attacks")  # the server starts once
 
 __all__ = ["live_template"]
 SOCKETS = 120
-REQUESTS = 400
+REQUESTS = 250
 CAPACITY = 0.6
 """The goal of the benchmark is 0.8. Below 0.6, attacks prevent answers from the event loop."""
 LIVE_MS = 2000.0
@@ -86,7 +86,6 @@ def test_attacks_leave_the_capacity_for_honest_clients(server: LiveServer, kinds
             time.sleep(1.5)
             hostile = cpu_per_request(server)
         ratios.append(calm / hostile)
-    print(kinds, ratios)
     assert statistics.median(ratios) >= CAPACITY, ratios
 
 
