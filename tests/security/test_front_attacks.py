@@ -77,8 +77,10 @@ def test_honest_clients_are_served_during_attacks(server: LiveServer, kind: str)
 
 @pytest.mark.parametrize("kinds", [["slow_body"], list(KINDS)], ids=["slow_body", "all"])
 def test_attacks_leave_the_capacity_for_honest_clients(server: LiveServer, kinds: list[str]):
-    """The CPU time of the server per honest request, attackers' share included, is a measure that other programs
-    hardly change. ``python -m benchmarks.hostile`` measures the throughput itself."""
+    """The server needs little more CPU time for each honest request during an attack.
+
+    Other programs hardly change this figure. ``python -m benchmarks.hostile`` measures the throughput, too.
+    """
     ratios = []
     for _ in range(3):
         calm = cpu_per_request(server)
