@@ -17,6 +17,7 @@ OPERATIONS = {
     "exists": "does a table exist",
     "list": "list of 100 tables",
     "latest": "newest version of a table",
+    "versions": "list of 100 versions",
     "create": "create a version, staged manifest",
     "record": "create a version, plain path",
     "batch": "batch of 10 such versions",

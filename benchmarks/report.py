@@ -57,12 +57,14 @@ def goals(outcome: Outcome) -> list[Goal]:
         return outcome.ratio(operation, GOAL_CONNECTIONS, other, other_operation)
 
     result = [
-        Goal("describe / RestAdapter", 3, ratio("describe", "reference")),
+        Goal("describe / RestAdapter", 4, ratio("describe", "reference")),
         Goal("describe / pgbench select", 0.12, ratio("describe", "pgbench-simple")),
-        Goal("exists / RestAdapter", 3, ratio("exists", "reference")),
+        Goal("exists / RestAdapter", 4, ratio("exists", "reference")),
         Goal("exists / pgbench select", 0.12, ratio("exists", "pgbench-simple")),
-        Goal("list of 100 tables / RestAdapter", 3, ratio("list", "reference")),
-        Goal("create a version / RestAdapter", 2, ratio("create", "reference")),
+        Goal("list of 100 tables / RestAdapter", 5, ratio("list", "reference")),
+        Goal("newest version / RestAdapter", 6, ratio("latest", "reference")),
+        Goal("list of 100 versions / RestAdapter", 4, ratio("versions", "reference")),
+        Goal("create a version / RestAdapter", 3, ratio("create", "reference")),
         Goal("operations in batches of 10 / singly", 5, ratio("batch", "monodon", "record")),
         Goal("largest web process, MB", WEB_MEGABYTES, max(outcome.web_megabytes), at_most=True),
     ]

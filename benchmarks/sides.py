@@ -176,6 +176,9 @@ class _Server(Side):
             raise BadAnswers(f"{self.label} lacks content: {description} {listed} {latest}")
         if latest[0]["version"] != self._size.versions:
             raise BadAnswers(f"{self.label}: latest is {latest}")
+        path = f"table/ns0000%24t{table:04d}/version/list?limit=100"
+        if len(self.call("POST", path)["versions"]) != min(100, self._size.versions):
+            raise BadAnswers(f"{self.label} lists other versions")
 
 
 class Monodon(_Server):
@@ -237,7 +240,7 @@ class Reference(_Server):
         return 2**64 - min(int(path.stem) for path in finals)
 
     def serves(self, operation: str) -> bool:
-        return operation in {"describe", "exists", "list", "latest", "create"}
+        return operation in {"describe", "exists", "list", "latest", "versions", "create"}
 
     def roots(self) -> list[int]:
         return [self._pid]
