@@ -9,7 +9,19 @@ import pytest
 from server.options import PROJECT
 from tests.clients import jars
 from tests.clients.jars import Jar
-from tests.engines import clickhouse, dlt, flink, go, guide, java, rust, sail, statements, toolkit, trino
+from tests.engines import (
+    clickhouse,
+    dlt,
+    flink,
+    go,
+    guide,
+    java,
+    rust,
+    sail,
+    statements,
+    toolkit,
+    trino,
+)
 
 SCRIPT = """\
 -- A heading

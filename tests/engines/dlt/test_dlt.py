@@ -23,6 +23,12 @@ oauth2-server-uri = "http://127.0.0.1:2333/v1/oauth/tokens"
 """
 
 
+@pytest.fixture(scope="module")
+def server(server_without_spaces: LiveServer) -> LiveServer:
+    """dlt writes `%20` into locations where a path has a space."""
+    return server_without_spaces
+
+
 def catalog_of(server: LiveServer, **properties: str) -> RestCatalog:
     return RestCatalog("tests", uri=server.url, token=server.key, **properties)
 
