@@ -86,7 +86,12 @@ ELSEWHERE = [
     ),
     *(
         Elsewhere("iceberg-clients.md", text, _TUTORIAL, _DUCKDB_TEST)
-        for text in ("import pyarrow as pa\nfrom", "list_tables", "LOAD iceberg", "by_credential (")
+        for text in (
+            "import pyarrow as pa\nfrom",
+            "print(catalog.list_tables",
+            "LOAD iceberg",
+            "by_credential (",
+        )
     ),
     # -- engines
     *(
