@@ -92,7 +92,7 @@ chaos: install-dev ## inject faults into a separate server and check every answe
 		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
 
-engines: install-dev ## run Trino, Flink, Iceberg's Java, Go and Rust libraries, and longer variants of other tests (ENGINE=trino)
+engines: install-dev ## run Trino, Flink, Sail, ClickHouse, dlt, Iceberg's Java, Go and Rust libraries, and longer variants of other tests (ENGINE=trino)
 	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests) -m engines $(PYTEST)
 
 mutants: install-dev ## change the code in SAMPLE places and check that tests fail (SAMPLE=200 SEED=7)

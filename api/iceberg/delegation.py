@@ -213,7 +213,9 @@ def _address_of_s3(configuration: StoreConfiguration, location: str) -> dict[str
     if configuration.region:
         config |= {"s3.region": configuration.region, "client.region": configuration.region}
     if configuration.endpoint:
-        config["s3.endpoint"] = configuration.endpoint
+        # ClickHouse removes the endpoint from the start of a table's address, and finds the metadata
+        # file relative to the rest only without a slash there. Other clients accept both.
+        config["s3.endpoint"] = f"{configuration.endpoint}/"
     if configuration.kms_key:
         config |= {"s3.sse.type": "kms", "s3.sse.key": configuration.kms_key}
     return config

@@ -9,7 +9,19 @@ import pytest
 from server.options import PROJECT
 from tests.clients import jars
 from tests.clients.jars import Jar
-from tests.engines import flink, go, guide, java, rust, statements, toolkit, trino
+from tests.engines import (
+    clickhouse,
+    dlt,
+    flink,
+    go,
+    guide,
+    java,
+    rust,
+    sail,
+    statements,
+    toolkit,
+    trino,
+)
 
 SCRIPT = """\
 -- A heading
@@ -88,8 +100,12 @@ def test_a_query_must_state_its_expected_answer() -> None:
 def test_expected_output_of_a_program() -> None:
     program = 'fmt.Println("a") // a\nprintln!("{}", b); // b c\nlog.Println_x()\n'
     assert toolkit.expected_output(program) == ["a", "b c"]
+    program = "print(a)  # ['a', 'b']\nprint(f'http://{b}')  # http://c # d\nsprint(1)\n"
+    assert toolkit.expected_output(program) == ["['a', 'b']", "http://c # d"]
     with pytest.raises(AssertionError, match="no comment"):
         toolkit.expected_output("System.out.println(1);\n")
+    with pytest.raises(AssertionError, match="no comment"):
+        toolkit.expected_output("print(1)\n")
 
 
 def test_the_guide_shows_the_tested_files() -> None:
@@ -114,6 +130,9 @@ def test_the_guide_names_the_tested_versions() -> None:
     versions = {
         "Trino": trino.VERSION,
         "Flink": f"{flink.VERSION}, Iceberg {flink.ICEBERG.version}",
+        "Sail": sail.VERSION,
+        "ClickHouse": f"{clickhouse.CLICKHOUSE} (chDB {clickhouse.VERSION})",
+        "dlt": dlt.VERSION,
         "Iceberg Java": java.VERSION,
         "iceberg-go": go_version,
         "iceberg-rust": rust_version,

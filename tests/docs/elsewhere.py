@@ -86,7 +86,12 @@ ELSEWHERE = [
     ),
     *(
         Elsewhere("iceberg-clients.md", text, _TUTORIAL, _DUCKDB_TEST)
-        for text in ("import pyarrow as pa\nfrom", "list_tables", "LOAD iceberg", "by_credential (")
+        for text in (
+            "import pyarrow as pa\nfrom",
+            "print(catalog.list_tables",
+            "LOAD iceberg",
+            "by_credential (",
+        )
     ),
     # -- engines
     *(
@@ -105,6 +110,12 @@ ELSEWHERE = [
             ("connector.name=iceberg", "trino/test_trino.py::test_statements"),
             ("CREATE SCHEMA lake.trino", "trino/test_trino.py::test_statements"),
             ("CREATE CATALOG lake", "flink/test_flink.py::test_statements"),
+            ("export SAIL_CATALOG__LIST", "sail/test_sail.py::test_statements"),
+            ("sc://127.0.0.1:50051", "sail/test_sail.py::test_statements"),
+            ("CREATE NAMESPACE sail;", "sail/test_sail.py::test_statements"),
+            ("DataLakeCatalog(", "clickhouse/test_clickhouse.py::test_statements"),
+            ("[iceberg_catalog]", "dlt/test_dlt.py::test_program"),
+            ("import dlt\n", "dlt/test_dlt.py::test_program"),
             ("import org.apache.iceberg.DataFile", "java/test_java.py::test_program"),
             ("package main", "go/test_go.py::test_program"),
             ('[package]\nname = "orders"', "rust/test_rust.py::test_program"),

@@ -1,4 +1,4 @@
-"""One server for all engines; its warehouse has a path with a space."""
+"""Servers for all engines: one whose warehouse has a path with a space, and one without spaces."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,4 +23,13 @@ def serving(warehouse: Path) -> Iterator[LiveServer]:
 @pytest.fixture(scope="session")
 def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with serving(tmp_path_factory.mktemp("ware house")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server_without_spaces(
+    live_template: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveServer]:
+    """For engines that encode a space in a path, which other clients do not."""
+    with serving(tmp_path_factory.mktemp("warehouse")) as server:
         yield server

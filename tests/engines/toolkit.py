@@ -162,11 +162,19 @@ def configured(text: str, server: LiveServer) -> str:
 
 
 def expected_output(program: str) -> list[str]:
-    """The expected output of a program: the comments after its calls of a print function."""
-    calls = re.findall(r"^.*\b[Pp]rintln\b.*$", program, re.MULTILINE)
-    lines = [call.partition("// ")[2] for call in calls]
+    """The expected output of a program: the comments after its calls of a print function.
+
+    That of Python is `print`, whose comments begin with `#`.
+    """
+    call = r"^.*\b(?:[Pp]rintln\b|print\().*?(?:(?:// |  # )(.*))?$"
+    lines = re.findall(call, program, re.MULTILINE)
     assert all(lines), "a call has no comment that says what it prints"
     return lines
+
+
+def wait_for_profiles() -> None:
+    """Wait until a live server has read its storage profiles again, which it does once a second."""
+    time.sleep(1.1)
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:

@@ -58,7 +58,8 @@ class Lake:
     @property
     def address(self) -> dict[str, str]:
         return {
-            "s3.endpoint": self.store.endpoint,
+            # The slash is for ClickHouse.
+            "s3.endpoint": f"{self.store.endpoint}/",
             "s3.region": self.store.region,
             "client.region": self.store.region,
             "s3.path-style-access": "true",

@@ -1,24 +1,21 @@
 """The program of the docs, with Iceberg's Go library, and the library's own tests of catalogs."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.engines import go as engine
 from tests.engines import toolkit
-from tests.engines.conftest import serving
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
-def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A separate server without spaces in its paths, which iceberg-go encodes differently."""
-    with serving(tmp_path_factory.mktemp("warehouse")) as server:
-        yield server
+def server(server_without_spaces: LiveServer) -> LiveServer:
+    """iceberg-go encodes spaces in paths differently."""
+    return server_without_spaces
 
 
 @pytest.fixture(scope="module")
