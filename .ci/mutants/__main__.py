@@ -57,9 +57,18 @@ OTHERS = (
     *("tests/catalog/admin/iceberg", "tests/catalog/admin/tables/test_preview.py"),
     "tests/catalog/admin/test_history_actions.py",
     *("tests/catalog/test_create_key.py", "tests/catalog/test_layouts.py"),
-    # References between the files of tables.
+    # References between the files of tables, and the files that jobs open or remove.
     *("tests/security/test_unread_references.py", "tests/security/test_registered_references.py"),
-    "tests/security/test_continued_manifests.py",
+    *("tests/security/test_continued_manifests.py", "tests/security/test_cached_commits.py"),
+    *(
+        "tests/security/test_foreign_files_iceberg.py",
+        "tests/security/test_foreign_files_iceberg_use.py",
+        "tests/security/test_foreign_statistics.py",
+        "tests/security/test_links_in_iceberg_tables.py",
+        "tests/security/test_snapshots_in_use.py",
+        "tests/security/test_swapped_directories.py",
+        "tests/security/test_swapped_manifests.py",
+    ),
 )
 OWN = tuple({folder for folders in PACKAGES.values() for folder in folders})
 MAP = Path(".mutants.json")

@@ -1,12 +1,16 @@
 """Which tests execute a line, and how long each test takes."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from coverage import Coverage
+
+_CACHED = type(lru_cache(len))
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,15 @@ class LineMap:
 class Recorder:
     """A pytest plugin that records the lines of each test that passes.
 
-    Outside of the folders ``complete``, it runs the first case of each test only.
+    Outside of the folders ``complete``, it runs the first case of each test only. Each test starts with
+    empty caches: otherwise the lines behind a cache would have only the first test that executes them.
     """
 
     def __init__(self, files: Iterable[str], complete: tuple[str, ...]) -> None:
         self._complete = complete
-        self._coverage = Coverage(data_file=None, include=list(files), config_file=False)
+        files = list(files)
+        self._packages = tuple(file.removesuffix("*").replace("/", ".") for file in files)
+        self._coverage = Coverage(data_file=None, include=files, config_file=False)
         self._seconds: dict[str, float] = {}
         self.failed: set[str] = set()
 
@@ -78,6 +85,7 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        clear_caches(self._packages)
         self._coverage.switch_context(item.nodeid)
         result = yield
         self._coverage.switch_context("")
@@ -100,3 +108,11 @@ class Recorder:
             for file in data.measured_files()
         }
         return LineMap(tests, self._seconds)
+
+
+def clear_caches(packages: tuple[str, ...]) -> None:
+    """Clear the ``lru_cache`` of each function of these packages; one without a limit may be the only copy."""
+    for name, module in list(sys.modules.items()):
+        for value in list(vars(module).values()) if name.startswith(packages) else ():
+            if isinstance(value, _CACHED) and value.cache_parameters()["maxsize"] is not None:
+                value.cache_clear()

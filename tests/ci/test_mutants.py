@@ -4,6 +4,7 @@ import ast
 import importlib
 import sys
 import tomllib
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,20 @@ def test_the_map_names_the_fastest_tests_first(mutations):
     renamed = line_map({"a.py": {1: ["t.py::old", "u.py::old"]}}, {"t.py::old": 1.0})
     after = renamed.updated(line_map({"a.py": {1: ["t.py::new"]}}, {"t.py::new": 1.0}))
     assert after.reaching(Path("a.py"), [1]) == ["u.py::old", "t.py::new"]
+
+
+def test_each_test_starts_with_empty_caches_that_have_a_limit(mutants, mutations):
+    sample = importlib.import_module("sample")
+    line_map = importlib.import_module("line_map")
+    calls = []
+    sample.limited = lru_cache(maxsize=4)(calls.append)
+    sample.unlimited = cache(calls.append)
+    for packages in (("sample",), ("other",)):
+        sample.limited(1)
+        sample.unlimited(2)
+        line_map.clear_caches(packages)
+    sample.limited(1)
+    assert calls == [1, 2, 1]
 
 
 def test_a_map_is_read_as_it_was_saved(mutations, tmp_path):

@@ -1,6 +1,7 @@
 """References in manifests that a commit does not read completely protect their files too."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from catalog.services.storage import file_references
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import local_directories
 from tasks import maintenance as tasks
-from tests.factories import files
+from tests.factories import files, make_iceberg_table
 from tests.factories import snapshot as picture
 from tests.security.foreign import COMMIT, MINE, World, snapshot, updates
 
@@ -222,6 +223,24 @@ def test_an_unreadable_manifest_references_nothing(world, source, attacker, monk
     iceberg_references.read_unread()
     assert references() == []
     assert not UnreadSnapshot.objects.exists()
+
+
+def test_manifests_of_a_snapshot_without_a_list_are_read(world, source, attacker, monkeypatch):
+    """The snapshots of v1 may name their manifests themselves."""
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    old = make_iceberg_table("mine", "old", properties={"format-version": "1"})
+    written = snapshot("data", world.path("hidden", "data"))
+    manifest = Path(old.location, "metadata", "added.avro")
+    shutil.copy(Path(world.mine, "metadata", f"{written['snapshot-id']}.avro"), manifest)
+    added = {
+        **{key: written[key] for key in ("snapshot-id", "timestamp-ms", "summary")},
+        "manifests": [f"file://{manifest}"],
+    }
+    body = {"requirements": [], "updates": updates(added)}
+    attacker.post("namespaces/mine/tables/old", body)
+    assert (UnreadSnapshot.objects.count(), references()) == (1, [])
+    assert iceberg_references.read_unread() == 0
+    assert references() == [("old", "t", "who")]
 
 
 def test_register_checks_manifests_of_older_snapshots(world, source, attacker, monkeypatch):

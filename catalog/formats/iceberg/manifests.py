@@ -7,14 +7,13 @@ process. This module reads the fields of v3 and caches nothing itself
 
 import struct
 import zlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from pyiceberg.exceptions import ResolveError
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -103,21 +102,19 @@ class Entry:
         return self.file.file_format == FileFormat.PUFFIN
 
 
-class CheckedIO(FileIO):
-    """A FileIO that reads, and names in messages, only the files that the table may refer to."""
+class CheckedIO(ABC):
+    """Reads, and names in messages, only the files that the table may refer to."""
 
     @abstractmethod
     def require(self, locations: Iterable[str]) -> None:
         """Raise ForeignFile unless all of these files may be read. Opens no file."""
 
+    @abstractmethod
     def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
         """The content of each of these files, in this order. Implementations may read ahead.
 
         Raises ForeignFile, and the errors of reading.
         """
-        for location in locations:
-            with self.new_input(location).open() as stream:
-                yield stream.read()
 
     def manifests(self, listed: Sequence[ManifestFile]) -> Iterator[bytes]:
         """The content of each of these manifests, as ``contents``. Implementations may cache them."""

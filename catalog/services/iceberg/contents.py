@@ -60,7 +60,7 @@ def partition_text(entry: Entry, document: Document) -> str:
 
 def _check_size(kind: str, location: str, files: TableFileIO) -> None:
     try:
-        size = len(files.new_input(location))
+        size = files.size(location)
     except OSError as error:
         raise InvalidMetadata(f"{kind} '{location}' cannot be read: {error.strerror}") from error
     if size > MAX_BYTES:

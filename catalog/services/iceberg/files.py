@@ -9,12 +9,10 @@ Data files are committed without a look at whose they are, as they may lie in st
 server does not reach. They are checked before anything is planned, measured or rewritten.
 """
 
-import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NoReturn
 
-from pyiceberg.io import InputFile, InputStream, OutputFile
 from pyiceberg.manifest import ManifestFile
 
 from catalog import access, maintenance_actions, regular_files
@@ -229,14 +227,13 @@ class TableFileIO(manifests.CheckedIO):
         self.require([location])
         return self._real[location]
 
-    def new_input(self, location: str) -> InputFile:
-        return _TableFile(location, self.real_path(location))
-
-    def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError
+    def size(self, location: str) -> int:
+        """The size of a file in bytes. Raises ForeignFile, and the errors of reading."""
+        path = self.real_path(location)
+        try:
+            return stores.store_of(path).status(path).size
+        except OSError as error:
+            _refuse(location, error)
 
 
 def _readable(locations: Sequence[str], contents: Iterator[bytes | OSError]) -> Iterator[bytes]:
@@ -252,31 +249,6 @@ def _identity(manifest: ManifestFile) -> ManifestIdentity | None:
     return ManifestIdentity(
         manifest.manifest_length, manifest.added_snapshot_id, manifest.sequence_number
     )
-
-
-class _TableFile(InputFile):
-    def __init__(self, location: str, path: str) -> None:
-        super().__init__(location)
-        self._path = path
-
-    def __len__(self) -> int:
-        try:
-            return stores.store_of(self._path).status(self._path).size
-        except OSError as error:
-            _refuse(self.location, error)
-
-    def exists(self) -> bool:
-        try:
-            return stores.store_of(self._path).size(self._path) is not None
-        except NotRegular:
-            return False
-
-    def open(self, seekable: bool = True) -> InputStream:
-        try:
-            content, _ = stores.store_of(self._path).read(self._path, _MAX_FILE_BYTES)
-        except OSError as error:
-            _refuse(self.location, error)
-        return io.BytesIO(content)
 
 
 def _refuse(location: str, error: OSError) -> NoReturn:

@@ -105,6 +105,8 @@ def test_a_table_is_rolled_back_after_a_confirmation(browser, iceberg_table):
     # The second is now later than main, so main cannot be rolled back to it.
     answer = browser.post(form(iceberg_table, "restore", snapshot=second))
     assert "is not an earlier snapshot of branch main" in messages(answer)[0]
+    answer = browser.post(form(iceberg_table, "restore", snapshot=1))
+    assert messages(answer) == ["Table 'prod.visits' has no snapshot 1; choose one of its history"]
 
 
 def test_a_roll_back_keeps_the_retention_of_main(browser, iceberg_table):

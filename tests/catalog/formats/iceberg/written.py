@@ -6,13 +6,13 @@ Data files do not exist: manifests contain the metrics of the rows that a test n
 import copy
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io import InputFile, OutputFile, load_file_io
+from pyiceberg.io import load_file_io
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
@@ -39,14 +39,10 @@ Row = dict[str, Any]
 class AnyIO(CheckedIO):
     """File access that reads any path."""
 
-    def new_input(self, location: str) -> InputFile:
-        return load_file_io({}, location).new_input(location)
-
-    def new_output(self, location: str) -> OutputFile:
-        return load_file_io({}, location).new_output(location)
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError
+    def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
+        for location in locations:
+            with load_file_io({}, location).new_input(location).open() as stream:
+                yield stream.read()
 
     def require(self, locations: Iterable[str]) -> None:
         for location in locations:

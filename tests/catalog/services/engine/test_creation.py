@@ -14,6 +14,7 @@ from catalog.models import (
     StagedFile,
     Table,
     TableState,
+    TableVersion,
     Transaction,
 )
 from catalog.postgresql.outcomes import OutcomeLost
@@ -21,6 +22,7 @@ from catalog.services.engine import commit as engine_commit
 from catalog.services.engine.commit import commit
 from catalog.services.engine.prepared import creation, selects
 from catalog.services.engine.prepared.creation import Creation
+from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger.registration_operations import DeclareTable
 from catalog.services.tables.namespace_operations import CreateNamespace
 from tests.factories import fingerprint, make_namespace, make_root, make_table
@@ -128,6 +130,27 @@ def test_the_record_of_the_file_is_deleted():
     stored = IcebergMetadata.objects.get()
     assert (stored.table_id, stored.sequence, stored.etag) == (row.pk, 3, '"e"')
     assert bytes(stored.answer) == b"\x00\xff"
+
+
+def test_the_first_version_belongs_to_the_new_table():
+    make_namespace("ns")
+    parent = read("ns")
+    row, transaction = new_table(parent), Transaction(actor="someone")
+    version = NewVersion(
+        table=row,
+        branch="",
+        version=1,
+        manifest_path="/warehouse/new/1.manifest",
+        staged_path=None,
+        manifest_size=None,
+        e_tag=None,
+        metadata=None,
+        transaction_id=transaction.pk,
+    )
+    moment = creation.insert(Creation(parent, row, versions=[version]), [transaction])
+    stored = TableVersion.objects.get()
+    assert (stored.table, stored.version, stored.created_at) == (row, 1, moment)
+    assert (version.table_id, version.created_at) == (row.pk, moment)
 
 
 def test_refusals_are_those_of_a_commit_with_locks():

@@ -181,9 +181,11 @@ def test_an_intermediate_result_is_stored(table):
     assert state(job, "progress", "total", "result", "status") == (3, 8, {"a": 1}, "running")
 
 
-@pytest.mark.parametrize("change", [{"attempts": 2}, {"status": JobStatus.QUEUED}])
+@pytest.mark.parametrize(
+    "change", [{"attempts": 2}, {"status": JobStatus.QUEUED, "lease_until": None}]
+)
 @pytest.mark.parametrize("step", [jobs.renew, jobs.save_result])
-def test_a_worker_that_lost_its_job_changes_nothing(table, change, step):
+def test_a_worker_that_lost_its_job_changes_and_sends_nothing(table, sent, change, step):
     job = running(table)
     Job.objects.update(**change)
     job.progress, job.result = 3, {"a": 1}
@@ -191,6 +193,7 @@ def test_a_worker_that_lost_its_job_changes_nothing(table, change, step):
         step(job)
     with unchanged():
         jobs.finish(job, JobStatus.SUCCEEDED)
+    assert sent == []
 
 
 @pytest.mark.parametrize(

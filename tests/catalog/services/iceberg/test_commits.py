@@ -733,6 +733,7 @@ def test_register_with_overwrite_replaces_the_metadata(warehouse):
         actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
     )
     assert load(T).document == registered.document == other.document
+    assert registered == load(T)
     assert files(warehouse) == before
     agrees(T)
     # Then back to the older metadata.

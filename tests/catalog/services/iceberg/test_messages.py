@@ -187,6 +187,19 @@ def test_files_are_checked_for_jobs_of_unknown_kinds(db):
 
 
 @pytest.mark.usefixtures("warehouse")
+def test_jobs_that_remove_files_need_the_manifests_of_every_snapshot(db):
+    loaded = make_iceberg_table("ns", "t")
+    row = Table.objects.get(pk=loaded.pk)
+    missing = f"{loaded.document['location']}/metadata/none.avro"
+    older = {"snapshot-id": 1, "manifest-list": missing}
+    document = {**loaded.document, "snapshots": [older]}
+    files.require_readable(row, document, "compact")
+    for kind in ("clean_up", "remove_orphans"):
+        with pytest.raises(InvalidMetadata, match=r"none\.avro' cannot be read"):
+            files.require_readable(row, document, kind)
+
+
+@pytest.mark.usefixtures("warehouse")
 def test_loading_a_table_counts_as_its_use_and_checks_the_files_of_jobs(db, monkeypatch):
     loaded = make_iceberg_table("ns", "t")
     counted, checked = [], []

@@ -85,6 +85,17 @@ def test_too_many_comparisons_count_all_deletes_as_applied(warehouse, monkeypatc
     assert measured.deleted_rows == 2
 
 
+def test_deletes_of_one_file_each_are_compared_with_that_file_only(warehouse, monkeypatch):
+    made = Written(warehouse / "t", SCHEMA)
+    made.commit([made.file(rows(*range(10))), made.file(rows(*range(10, 20)))])
+    paths = [f"file://{made.directory}/data/{name}.parquet" for name in ("00001", "00002", "gone")]
+    made.commit([positions(made, path, 3) for path in paths], operation="delete")
+    table = register(made, warehouse / "t")
+    monkeypatch.setattr(live_deletes, "_MAX_COMPARISONS", 2)  # one for each data file
+    measured = measure(table)
+    assert (measured.delete_files, measured.deleted_rows) == (3, 6)
+
+
 def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
     made = upserted(warehouse / "t")
     many = [made.file(rows(key), content=EQUALITY, equality_ids=[1]) for key in range(10)]

@@ -142,6 +142,11 @@ def test_columns_that_are_not_certain_say_so(sql, expected):
     assert problem(sql) == expected
 
 
+def test_an_array_of_structs_says_that_its_sources_are_not_certain():
+    sql = "SELECT ARRAY(SELECT AS STRUCT a FROM t) AS x FROM u"
+    assert problem(sql, dialect="bigquery") == UNSUPPORTED
+
+
 def test_an_alias_that_may_be_a_column():
     ((_, derived),) = read("SELECT a + b AS x, x + 1 AS y FROM t").columns
     assert [column.problem for column in derived] == ["", ALIAS]

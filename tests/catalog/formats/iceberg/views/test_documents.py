@@ -341,6 +341,18 @@ def test_the_current_version_is_kept():
     assert ids(apply(base, properties(**{HISTORY: "1"}))) == [1]
 
 
+def test_the_log_keeps_versions_that_were_removed_before_until_the_next_is_removed():
+    """Registered metadata may log versions that its writer has removed."""
+    before = {"timestamp-ms": 1_000, "version-id": 1}
+    made = apply(replaced(2), properties(**{HISTORY: "3"}))
+    registered = {**made, "versions": made["versions"][1:]}
+    registered["version-log"] = [before, *made["version-log"][1:]]
+    changed = apply(registered, add(4), current())
+    assert (ids(changed), log(changed)[0]) == ([2, 3, 4], (1, 1_000))
+    changed = apply(changed, add(5), current())
+    assert (ids(changed), log(changed)[0]) == ([3, 4, 5], (3, 2_003))
+
+
 # --- dialects ----------------------------------------------------------------------------------
 
 

@@ -157,6 +157,17 @@ def test_the_successor_on_a_profile_is_not_one_whose_limit_is_reached(
     assert sent == [("run_job", [successor.pk])]
 
 
+def test_each_job_that_ends_on_a_profile_starts_one_job(
+    sent: list[tuple[str, list[Any]]],
+) -> None:
+    """Messages for other free places were sent when those became free."""
+    make_profile(concurrency=3)
+    running = take(queue("x", actor="a"))
+    successor, _ = queue("x", actor="a"), queue("x", actor="a")
+    jobs.finish(running, JobStatus.SUCCEEDED)
+    assert sent == [("run_job", [successor.pk])]
+
+
 def test_the_statements_do_not_grow_with_the_jobs(django_assert_num_queries: Any) -> None:
     make_profile(concurrency=3)
     ended = take(queue("x", key="k", limit=9))
