@@ -519,7 +519,7 @@ class Internals:
             if not removed:
                 groups.add(planned)
             elif not tasks.isEmpty() and (is_all or self._is_worthwhile(planner, tasks)):
-                groups.add(self._group(planned, tasks, group))
+                groups.add(self._group(planner, planned, tasks, group))
         sizes = self.field(plan, "groupsInPartition")
         iterable = self._jvm.org.apache.iceberg.io.CloseableIterable.withNoopClose(groups)
         return self._construct(plan.getClass(), (iterable, groups.size(), sizes)), count
@@ -529,11 +529,12 @@ class Internals:
         groups.add(tasks)
         return bool(self.call(planner, "filterFileGroups", groups).iterator().hasNext())
 
-    def _group(self, planned: Any, tasks: Any, name: str) -> Any:
+    def _group(self, planner: Any, planned: Any, tasks: Any, name: str) -> Any:
+        size = self.call(planner, "inputSize", tasks)
         limits = (
             planned.maxOutputFileSize(),
-            planned.inputSplitSize(),
-            planned.expectedOutputFiles(),
+            self.call(planner, "inputSplitSize", size),
+            self.call(planner, "expectedOutputFiles", size),
         )
         make = getattr(self._jvm.org.apache.iceberg.actions, name)
         if name == "RewriteFileGroup":

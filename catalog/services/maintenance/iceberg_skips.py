@@ -46,7 +46,7 @@ def reason_to_do_nothing(unreadable: Unreadable) -> str:
     if unreadable.snapshots:
         return (
             f"{_lists(unreadable.metadata)} of the current snapshot may not be read for this table, so"
-            " the files that they name are unknown, and no commit may keep them"
+            " the files that they name are unknown, and commits that keep them are refused"
         )
     if len(unreadable.files) > MAX_LEFT_OUT:
         return f"more than {MAX_LEFT_OUT:,} files may not be read for this table"
