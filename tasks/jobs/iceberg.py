@@ -373,6 +373,9 @@ class Procedures:
     def _rewrite_position_deletes_partly(self) -> dict[str, Any]:
         """The work of rewrite_position_delete_files, without files that must not be opened."""
         table = self._load()
+        if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(table)) > 2:
+            # A deletion vector replaces all position deletes of its data file, so none may be left out.
+            raise Failed("conflict", "The table got another format version meanwhile")
         action = self._actions().rewritePositionDeletes(table)
         for name, value in (self._request.get("options") or {}).items():
             action.option(name, value)
@@ -390,10 +393,6 @@ class Procedures:
             "rewritten_bytes_count": 0,
             "added_bytes_count": 0,
         }
-        if _format_version(self._jvm, table) >= 3 and not internals.call(
-            action, "requiresRewriteToDVs"
-        ):
-            return result
         plan, count = internals.without(
             planner, _left_out_files(table), "RewritePositionDeletesGroup", is_all=False
         )
@@ -589,10 +588,6 @@ def _iterate(iterable: Any) -> Iterator[Any]:
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
-
-
-def _format_version(jvm: Any, table: Any) -> int:
-    return int(jvm.org.apache.iceberg.TableUtil.formatVersion(table))
 
 
 class Guard:

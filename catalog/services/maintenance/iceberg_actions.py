@@ -25,6 +25,9 @@ from catalog.services.maintenance.iceberg_procedures import (
 from catalog.services.maintenance.iceberg_statistics import compaction_rules
 from catalog.services.maintenance.layouts import table_layouts
 
+_FIRST_WITH_VECTORS = 3
+"""The first format version with deletion vectors."""
+
 
 def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Rewrite small files and deleted rows, partition by partition (rewrite_data_files).
@@ -129,15 +132,20 @@ def rewrite_manifests(job: Job, report: Report, *, spark: Spark | None) -> dict[
 def rewrite_position_deletes(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Merge position delete files, and drop those whose data files were removed.
 
-    Delete files that may not be read for the table are skipped. Data files are not read.
+    Delete files that may not be read for the table are skipped. Data files are not read. From format version 3
+    on, the procedure writes deletion vectors, which replace all position deletes of their data file (spec:
+    Deletion Vectors). Therefore none can be skipped there, or deleted rows would come back.
     """
+    version = require_metadata(job.table).document.get("format-version", 1)
     return _rewrite(
         job,
         report,
         spark,
         _planned_deletes,
         effect="No delete files were rewritten",
-        skips="delete files among these were not rewritten",
+        obstacle="deletion vectors would lack the deletes of files that may not be read for this table"
+        if version >= _FIRST_WITH_VECTORS
+        else "",
         options={"partial-progress.enabled": "true", "min-input-files": "2"},
     )
 
@@ -149,7 +157,12 @@ def compute_statistics(job: Job, report: Report, *, spark: Spark | None) -> dict
     for the table.
     """
     return _rewrite(
-        job, report, spark, lambda s: {"rows": s.rows}, effect="No statistics were computed"
+        job,
+        report,
+        spark,
+        lambda s: {"rows": s.rows},
+        effect="No statistics were computed",
+        obstacle="they would lack the rows of files that may not be read for this table",
     )
 
 
@@ -160,22 +173,22 @@ def _rewrite(
     planned: Callable[[Statistics], dict[str, Any]],
     *,
     effect: str,
-    skips: str = "",
+    obstacle: str = "",
     **request: Any,
 ) -> dict[str, Any]:
-    """Run a procedure. It skips files that may not be read if there is a phrase for that, ``skips``.
+    """Run a procedure. It skips files that may not be read, unless there is an ``obstacle``.
 
     ``effect`` says that the job did nothing.
     """
     policy = policy_of(job)
     unreadable = iceberg_skips.survey(job)
     reason = iceberg_skips.reason_to_do_nothing(unreadable)
-    if unreadable.files and not skips:
-        reason = "they would lack the rows of files that may not be read for this table"
+    if unreadable.files and not reason:
+        reason = obstacle
     if reason:
         return iceberg_skips.nothing(job, unreadable, effect, reason)
     before = statistics_of(job, policy, unreadable.files)
-    skipped = iceberg_skips.left_out(job, unreadable, skips)
+    skipped = iceberg_skips.left_out(job, unreadable, "delete files among these were not rewritten")
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned(before), **skipped}
     if not _has_snapshots(before):
