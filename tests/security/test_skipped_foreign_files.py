@@ -260,7 +260,7 @@ def test_nothing_is_removed_if_too_many_files_would_be_compared(world: World, pl
     open_table(*MINE).append(rows(1))
     open_table(*MINE).overwrite(rows(2))
     plant("manifest")
-    monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 0)
+    monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 1)
     before = files(world.mine)
     job = run("clean_up", **EXPIRE)
     assert job.status == JobStatus.SUCCEEDED
