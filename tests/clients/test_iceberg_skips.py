@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tasks.jobs.iceberg import _iterate
 from tests.clients.test_iceberg_maintenance import Jobs, java, jobs, live, name, session
 from tests.live import LiveServer
 from tests.security.inotify import watched
@@ -88,14 +89,14 @@ class Foreign:
 
     def _move_delete_file(self) -> None:
         table = self.load()
-        (file,) = list(table.currentSnapshot().addedDeleteFiles(table.io()))
+        (file,) = _iterate(table.currentSnapshot().addedDeleteFiles(table.io()))
         builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec())
         moved = builder.copy(file).withPath(self._copied(file.location())).build()
         table.newRowDelta().removeDeletes(file).addDeletes(moved).commit()
 
     def _move_data_file(self, path: str) -> None:
         table = self.load()
-        for task in table.newScan().planFiles():
+        for task in _iterate(table.newScan().planFiles()):
             if task.file().location() == path:
                 builder = self._jvm.org.apache.iceberg.DataFiles.builder(table.spec())
                 moved = builder.copy(task.file()).withPath(self._copied(path)).build()
