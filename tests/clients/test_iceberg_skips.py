@@ -152,6 +152,11 @@ def test_foreign_files_are_left_out(
         assert made.foreign() == foreign
         assert made.ids() == expected
 
+    else:  # deletion vectors replace all position deletes of a data file
+        job = jobs.followed(jobs.start(name, "rewrite_position_deletes"))
+        assert (job["status"], job["result"]["skipped"]["foreign_files"]) == ("succeeded", 1)
+        assert job["error"].startswith("No delete files were rewritten: deletion vectors")
+
     with watched(made.directory) as touched:
         statistics = jobs.run(name, "compute_statistics")
         manifests = jobs.run(name, "rewrite_manifests")
