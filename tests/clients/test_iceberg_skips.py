@@ -92,7 +92,8 @@ class Foreign:
         (file,) = _iterate(table.currentSnapshot().addedDeleteFiles(table.io()))
         builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec())
         moved = builder.copy(file).withPath(self._copied(file.location())).build()
-        table.newRowDelta().removeDeletes(file).addDeletes(moved).commit()
+        change = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId())
+        change.removeDeletes(file).addDeletes(moved).commit()
 
     def _move_data_file(self, path: str) -> None:
         table = self.load()
