@@ -268,6 +268,26 @@ def test_nothing_is_removed_if_too_many_files_would_be_compared(world: World, pl
     assert files(world.mine) == before
 
 
+def test_no_needed_file_is_removed_by_another_name(world: World, plant):
+    """A snapshot that expires names it through a link."""
+    open_table(*MINE).append(rows(1))
+    (needed,) = data_files()
+    main = open_table(*MINE).current_snapshot()
+    assert main is not None
+    link = world.mine / "metadata" / "alias.parquet"
+    link.symlink_to(needed)
+    change(*updates(snapshot("data", f"file://{link}")))
+    change(ref("main", main.snapshot_id))
+    plant("manifest")
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert snapshots() == {main.snapshot_id}
+    assert job.result["files"] > 0
+    assert link.is_symlink()
+    assert open_table(*MINE).scan().to_arrow()["id"].to_pylist() == [1]
+
+
 # --- data files and delete files --------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from catalog.services.audit import removed_files
 from catalog.services.engine import jobs
 from catalog.services.iceberg import commits
 from catalog.services.iceberg.changes import TableChange
-from catalog.services.iceberg.shared_files import foreign_files
+from catalog.services.iceberg.shared_files import foreign_files, path_of
 from catalog.services.maintenance import iceberg_statistics
 from catalog.services.recovery import purge
 from catalog.services.storage.table_files import TableFiles
@@ -84,7 +84,10 @@ def _files(
     snapshots: Sequence[int],
     unreadable: Collection[str],
 ) -> list[str]:
-    """The table's own files that only the removed snapshots refer to, as far as they are known."""
+    """The table's own files that only the removed snapshots refer to, as far as they are known.
+
+    Without those that the metadata names through a link: another name of the file may be needed.
+    """
     removed = [s for s in document["snapshots"] if s["snapshot-id"] in set(snapshots)]
     both = {
         **remaining,
@@ -100,4 +103,6 @@ def _files(
     named = {file["statistics-path"] for key in _STATISTICS for file in remaining.get(key) or []}
     own = reader.files.own_paths(set(files or ()) - named)
     foreign = foreign_files(job.table, {*own, *own.values()})
-    return sorted(path for path, real in own.items() if real not in foreign and path not in foreign)
+    return sorted(
+        path for path, real in own.items() if real not in foreign and path_of(path) == real
+    )
