@@ -15,10 +15,11 @@ from catalog.services.audit import removed_files
 from catalog.services.engine import jobs
 from catalog.services.iceberg import commits
 from catalog.services.iceberg.changes import TableChange
-from catalog.services.iceberg.shared_files import foreign_files, path_of
+from catalog.services.iceberg.shared_files import foreign_files
 from catalog.services.maintenance import iceberg_statistics
 from catalog.services.recovery import purge
 from catalog.services.storage.table_files import TableFiles
+from catalog.storage import locations
 
 _AT_ONCE = 500
 _MAX_LISTED = 1000
@@ -104,5 +105,11 @@ def _files(
     own = reader.files.own_paths(set(files or ()) - named)
     foreign = foreign_files(job.table, {*own, *own.values()})
     return sorted(
-        path for path, real in own.items() if real not in foreign and path_of(path) == real
+        path for path, real in own.items() if real not in foreign and _literal(path) == real
     )
+
+
+def _literal(path: str) -> str:
+    """The canonical path of a file as it is written: links are not followed."""
+    directory, _, name = path.rpartition("/")
+    return f"{locations.literal_directory(directory)}/{name}"
