@@ -32,6 +32,8 @@ class IcebergFiles(StrEnum):
     """The manifests of the current snapshot."""
     DATA = "data"
     """The manifests of the current snapshot and the files that they name."""
+    DELETES = "deletes"
+    """The manifests of the current snapshot and the delete files that they name."""
     ALL_MANIFESTS = "all manifests"
     """The manifests of every snapshot."""
 

@@ -195,6 +195,11 @@ class Job(models.Model):
         return "rows" if self.kind in _COUNTED_IN_ROWS else "files"
 
     @property
+    def leaves_out_files(self) -> bool:
+        """True if the process of this job opens no files that it is told to leave out."""
+        return "skipped" in (self.result or {})
+
+    @property
     def summary(self) -> str:
         """The result of maintenance as a phrase; empty if there is none."""
         return maintenance_actions.summarize(self.kind, self.result, is_dry_run=self.is_dry_run)

@@ -33,6 +33,8 @@ from pyspark.sql import SparkSession
 
 CATALOG = "monodon"
 JOB_PROPERTY = "monodon.job-id"
+LEFT_OUT_FILES = "monodon.left-out-files"
+"""The property with which the catalog names the files of a table that a job must not open."""
 _MAX_LISTED = 1000  # files that a result lists
 _DELEGATION = "vended-credentials,remote-signing"
 _ORPHANS_VIEW = "monodon_orphans"
@@ -64,14 +66,19 @@ _REMOTE = ("ftp", "har", "hdfs", "http", "https", "swebhdfs", "viewfs", "webhdfs
 _IMPLEMENTATION = re.compile(r"^fs\.([^.]+)\.impl$")
 _MAX_SIZED = 10_000  # files whose sizes are read, each with a request
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
-_CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
+_CONFLICTS = (
+    "CommitFailedException",
+    "ValidationException",
+    "CommitStateUnknownException",
+    # A file of another table came in, or rights were lost, since the job began. The next attempt leaves the file out.
+    "and may not be read for it",
+)
 _STOPPED = ("NotAuthorizedException", "Not authorized")
 _REFUSALS = (
     "ForbiddenException",
     "NoSuchTableException",
     "IllegalArgumentException",
     "TABLE_OR_VIEW_NOT_FOUND",
-    "and may not be read for it",
     "No FileSystem for scheme",
 )
 _output_lock = threading.Lock()
@@ -161,12 +168,15 @@ class Procedures:
 
     def compact(self) -> dict[str, Any]:
         strategy, order = self._request.get("strategy"), self._request.get("sort_order")
-        result = self._call_for_row(
-            "rewrite_data_files",
-            strategy=_text(strategy) if strategy else "",
-            sort_order=_text(order) if order else "",
-            options=self._options(),
-        )
+        if self._request.get("leaves_out"):
+            result = self._compact_partly(strategy or "", order or "")
+        else:
+            result = self._call_for_row(
+                "rewrite_data_files",
+                strategy=_text(strategy) if strategy else "",
+                sort_order=_text(order) if order else "",
+                options=self._options(),
+            )
         if result.get("failed_data_files_count"):
             raise Failed(
                 "conflict",
@@ -174,6 +184,50 @@ class Procedures:
                 f" them; {result['rewritten_data_files_count']} were",
             )
         return result
+
+    def _compact_partly(self, strategy: str, order: str) -> dict[str, Any]:
+        """The work of rewrite_data_files, without files that must not be opened.
+
+        The procedure cannot leave out files. Neither a data file nor a delete file that applies to it may be
+        left out, or deleted rows would come back.
+        """
+        table = self._load()
+        options = dict(self._request.get("options") or {})
+        removes_dangling = options.pop("remove-dangling-deletes", "false") == "true"
+        action = self._actions().rewriteDataFiles(table)
+        for name, value in options.items():
+            action.option(name, value)
+        internals = Internals(self._jvm, self._gateway)
+        if strategy:
+            procedure = internals.construct(
+                "org.apache.iceberg.spark.procedures.RewriteDataFilesProcedure", None
+            )
+            internals.call(
+                procedure, "checkAndApplyStrategy", action, strategy, order or None, table.schema()
+            )
+        emit("log", message=f"rewriteDataFiles({self._table}), without files of other tables")
+        start = table.currentSnapshot().snapshotId()
+        internals.call(action, "init", start)
+        planner = internals.field(action, "planner")
+        is_all = options.get("rewrite-all") == "true"
+        plan, count = internals.without(
+            planner, _left_out_files(table), "RewriteFileGroup", is_all=is_all
+        )
+        result: dict[str, Any] = {"left_out_data_files_count": count}
+        counts = {
+            "rewritten_data_files_count": "rewrittenDataFilesCount",
+            "added_data_files_count": "addedDataFilesCount",
+            "rewritten_bytes_count": "rewrittenBytesCount",
+            "failed_data_files_count": "failedDataFilesCount",
+        }
+        if plan.totalGroupCount():
+            commits = internals.call(action, "commitManager", start)
+            done = internals.call(action, "doExecuteWithPartialProgress", plan, commits).build()
+            result |= {name: int(getattr(done, method)()) for name, method in counts.items()}
+        else:
+            result |= dict.fromkeys(counts, 0)
+        removed = self._remove_dangling_deletes() if removes_dangling else 0
+        return result | {"removed_delete_files_count": removed}
 
     def clean_up(self) -> dict[str, Any]:
         """Expire snapshots, then delete those of their files that belong to the table.
@@ -267,6 +321,10 @@ class Procedures:
         return self._spark.sparkContext._jvm  # noqa: SLF001
 
     @property
+    def _gateway(self) -> Any:
+        return self._spark.sparkContext._gateway  # noqa: SLF001
+
+    @property
     def _session(self) -> Any:
         return self._spark._jsparkSession  # noqa: SLF001
 
@@ -301,13 +359,53 @@ class Procedures:
         return self._call_for_row("rewrite_manifests", use_caching="false")
 
     def rewrite_position_deletes(self) -> dict[str, Any]:
-        result = self._call_for_row("rewrite_position_delete_files", options=self._options())
+        if self._request.get("leaves_out"):
+            result = self._rewrite_position_deletes_partly()
+        else:
+            result = self._call_for_row("rewrite_position_delete_files", options=self._options())
         removed = self._remove_dangling_deletes()
         if removed:
             rewritten = result.get("rewritten_delete_files_count") or 0
             result["rewritten_delete_files_count"] = rewritten + removed
             result.setdefault("added_delete_files_count", 0)
         return {**result, "removed_delete_files_count": removed}
+
+    def _rewrite_position_deletes_partly(self) -> dict[str, Any]:
+        """The work of rewrite_position_delete_files, without files that must not be opened."""
+        table = self._load()
+        if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(table)) > 2:
+            # A deletion vector replaces all position deletes of its data file, so none may be left out.
+            raise Failed("conflict", "The table got another format version meanwhile")
+        action = self._actions().rewritePositionDeletes(table)
+        for name, value in (self._request.get("options") or {}).items():
+            action.option(name, value)
+        emit("log", message=f"rewritePositionDeletes({self._table}), without files of other tables")
+        internals = Internals(self._jvm, self._gateway)
+        true = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+        planner = self._jvm.org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner(
+            table, true, False
+        )
+        internals.set_field(action, "planner", planner)
+        internals.call(action, "validateAndInitOptions")
+        result = {
+            "rewritten_delete_files_count": 0,
+            "added_delete_files_count": 0,
+            "rewritten_bytes_count": 0,
+            "added_bytes_count": 0,
+        }
+        plan, count = internals.without(
+            planner, _left_out_files(table), "RewritePositionDeletesGroup", is_all=False
+        )
+        if plan.totalGroupCount():
+            commits = internals.call(action, "commitManager")
+            done = internals.call(action, "doExecuteWithPartialProgress", plan, commits)
+            result = {
+                "rewritten_delete_files_count": int(done.rewrittenDeleteFilesCount()),
+                "added_delete_files_count": int(done.addedDeleteFilesCount()),
+                "rewritten_bytes_count": int(done.rewrittenBytesCount()),
+                "added_bytes_count": int(done.addedBytesCount()),
+            }
+        return result | {"left_out_delete_files_count": count}
 
     def _remove_dangling_deletes(self) -> int:
         """Remove the delete files, of any kind, that no scan applies; returns their number.
@@ -364,6 +462,132 @@ class Procedures:
         emit("log", message=f"{procedure}({text})")
         rows = self._spark.sql(f"CALL {self._catalog}.system.{procedure}({text})").collect()
         return [row.asDict(recursive=True) for row in rows]
+
+
+class Internals:
+    """Methods of Iceberg's actions that are not public, called by reflection.
+
+    An action plans its groups of files and rewrites them in one call. Here, files are removed from the groups
+    in between.
+    """
+
+    def __init__(self, jvm: Any, gateway: Any) -> None:
+        self._jvm, self._gateway = jvm, gateway
+
+    def call(self, target: Any, name: str, *arguments: Any) -> Any:
+        """Call a method by its name and the number of its arguments. Raises Failed if there is none."""
+        for method in self._members(target, "getDeclaredMethods"):
+            if (
+                method.getName() == name
+                and method.getParameterCount() == len(arguments)
+                and not method.isBridge()
+            ):
+                method.setAccessible(True)
+                return method.invoke(target, self._array(arguments))
+        raise _unsupported_release(name)
+
+    def field(self, target: Any, name: str) -> Any:
+        return self._field(target, name).get(target)
+
+    def set_field(self, target: Any, name: str, value: Any) -> None:
+        self._field(target, name).set(target, value)
+
+    def construct(self, name: str, *arguments: Any) -> Any:
+        """An object of a class that has a single constructor."""
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return self._construct(loader.loadClass(name), arguments)
+
+    def without(
+        self, planner: Any, files: frozenset[str], group: str, *, is_all: bool
+    ) -> tuple[Any, int]:
+        """A plan without these files and those that they apply to, and the number of files left out.
+
+        ``group`` is the class of the groups. A group that has lost files remains if the planner would still
+        rewrite it.
+        """
+        plan = planner.plan()
+        groups = self._jvm.java.util.ArrayList()
+        count = 0
+        for planned in _iterate(plan.groups()):
+            tasks = self._jvm.java.util.ArrayList()
+            for task in _iterate(planned.fileScanTasks()):
+                if files.isdisjoint(_paths_of(task, with_deletes=group == "RewriteFileGroup")):
+                    tasks.add(task)
+            removed = planned.inputFileNum() - tasks.size()
+            count += removed
+            if not removed:
+                groups.add(planned)
+            elif not tasks.isEmpty() and (is_all or self._is_worthwhile(planner, tasks)):
+                groups.add(self._group(planner, planned, tasks, group))
+        sizes = self.field(plan, "groupsInPartition")
+        iterable = self._jvm.org.apache.iceberg.io.CloseableIterable.withNoopClose(groups)
+        return self._construct(plan.getClass(), (iterable, groups.size(), sizes)), count
+
+    def _is_worthwhile(self, planner: Any, tasks: Any) -> bool:
+        groups = self._jvm.java.util.ArrayList()
+        groups.add(tasks)
+        return bool(self.call(planner, "filterFileGroups", groups).iterator().hasNext())
+
+    def _group(self, planner: Any, planned: Any, tasks: Any, name: str) -> Any:
+        size = self.call(planner, "inputSize", tasks)
+        limits = (
+            planned.maxOutputFileSize(),
+            self.call(planner, "inputSplitSize", size),
+            self.call(planner, "expectedOutputFiles", size),
+        )
+        make = getattr(self._jvm.org.apache.iceberg.actions, name)
+        if name == "RewriteFileGroup":
+            return make(planned.info(), tasks, planned.outputSpecId(), *limits)
+        return make(planned.info(), tasks, *limits)
+
+    def _field(self, target: Any, name: str) -> Any:
+        for field in self._members(target, "getDeclaredFields"):
+            if field.getName() == name:
+                field.setAccessible(True)
+                return field
+        raise _unsupported_release(name)
+
+    def _members(self, target: Any, kind: str) -> Iterator[Any]:
+        class_ = target.getClass()
+        while class_ is not None:
+            yield from getattr(class_, kind)()
+            class_ = class_.getSuperclass()
+
+    def _construct(self, class_: Any, arguments: Sequence[Any]) -> Any:
+        (constructor,) = class_.getDeclaredConstructors()
+        constructor.setAccessible(True)
+        return constructor.newInstance(self._array(arguments))
+
+    def _array(self, values: Sequence[Any]) -> Any:
+        array = self._gateway.new_array(self._jvm.java.lang.Object, len(values))
+        for number, value in enumerate(values):
+            array[number] = value
+        return array
+
+
+def _unsupported_release(name: str) -> Failed:
+    return Failed(
+        "refused",
+        f"Files of other tables cannot be left out with this release of Iceberg: it has no '{name}'",
+    )
+
+
+def _left_out_files(table: Any) -> frozenset[str]:
+    """The files that a job must not open, as the catalog named them with this state of the table."""
+    text = table.properties().get(LEFT_OUT_FILES)
+    return frozenset(json.loads(text)) if text else frozenset()
+
+
+def _paths_of(task: Any, *, with_deletes: bool) -> set[str]:
+    """The paths of the files that a task reads: a data file with its delete files, or a delete file."""
+    files = [task.file(), *(_iterate(task.deletes()) if with_deletes else ())]
+    return {str(file.location()) for file in files}
+
+
+def _iterate(iterable: Any) -> Iterator[Any]:
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 class Guard:

@@ -3,6 +3,7 @@
 Every slot × every kind of file that is not the table's own × every use by the server.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from django.utils import timezone
 from catalog import access, maintenance_actions, regular_files
 from catalog.access import SYSTEM, Principal, tokens
 from catalog.errors import ForeignFile
+from catalog.formats.iceberg.job_properties import LEFT_OUT_FILES
 from catalog.models import (
     ApiKey,
     AuditEvent,
@@ -120,9 +122,6 @@ def show() -> None:
         iceberg_contents.files_of(reader, manifest)
 
 
-READS_ROWS = {"compact", "rewrite_position_deletes", "compute_statistics"}
-
-
 @pytest.fixture
 def always_compact(monkeypatch) -> None:
     """Plan a compaction in any case."""
@@ -140,6 +139,9 @@ def always_compact(monkeypatch) -> None:
 def test_existing_foreign_references_are_not_used(world, attacker, planted, slot, kind):
     open_table(*MINE).append(rows(1))
     path = planted(kind, slot)
+    if kind != "link to a directory":  # Spark would follow them
+        for link in ("data", "directory"):
+            (world.mine / "metadata" / link).unlink()
     is_metadata = slot in {"list", "manifest"}
     with untouched(world.canaries()):
         with unchanged():
@@ -148,13 +150,23 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
                 show()
             assert refused.value.message == refusal(path)
         every_kind = {action.key for action in maintenance_actions.of_format("iceberg")}
-        for job_kind in every_kind if is_metadata else READS_ROWS:
+        for job_kind in every_kind if is_metadata else {"compute_statistics"}:
+            before = open_table(*MINE).metadata_location
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
-            assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
+            assert job.status == JobStatus.SUCCEEDED, (job_kind, job.error)
+            assert job.error.startswith("No "), job_kind
+            assert "may not be read for this table" in job.error, job_kind
+            assert job.result["skipped"]["foreign_files"] == 1
+            assert job.result["skipped"]["examples"] == [path]
+            warning = job.events.get(level="warning")
+            assert (warning.message, warning.data) == (job.error, job.result["skipped"])
+            assert open_table(*MINE).metadata_location == before, job_kind
             # The process of the job does not use them either, if they were added before it runs.
             with pytest.raises(ForeignFile) as refused:
                 iceberg_tables.load_table(actor=replace(SYSTEM, job_kind=job.kind), table=MINE)
             assert refused.value.message == refusal(path)
+        if not is_metadata:
+            left_out(kind, slot, path)
         policy = policies.effective_policy(row())
         if is_metadata:
             with pytest.raises(ForeignFile) as refused:
@@ -166,6 +178,44 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
             assert statistics is not None
             assert statistics.rows <= 4
         purged(world)
+
+
+def left_out(kind: str, slot: str, path: str) -> None:
+    """Run the jobs that can leave out files; their process is told which, with the table."""
+    for job_kind in ("compact", "rewrite_position_deletes"):
+        spark = Loading()
+        job = run(job_kind, spark)
+        if kind == "link to a directory":
+            assert (job.status, spark.requests) == (JobStatus.FAILED, [])
+            assert "has a link to a directory" in job.error
+            continue
+        assert job.status == JobStatus.SUCCEEDED, job.error
+        (request,), (properties,) = spark.requests, spark.properties
+        if job_kind == "compact" or slot == "deletes":
+            assert request["leaves_out"] is True
+            assert json.loads(properties[LEFT_OUT_FILES]) == [path]
+            assert job.result["skipped"] == {"foreign_files": 1, "examples": [path]}
+            assert job.error.startswith("1 file may not be read for this table: ")
+            assert job.events.get(level="warning", message=job.error).data == job.result["skipped"]
+        else:  # it reads no data files
+            assert "leaves_out" not in request
+            assert LEFT_OUT_FILES not in properties
+            assert "skipped" not in job.result
+
+
+class Loading:
+    """Loads the table as the driver of a job does."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.properties: list[dict[str, str]] = []
+
+    def __call__(self, job: Job, script: str, request: Any, report: Any, **_: Any) -> Any:
+        self.requests.append(dict(request))
+        response = Iceberg(tokens.issue_job_token(job.pk, job.attempts)).call("GET", COMMIT)
+        assert response.status_code == 200, response.content
+        self.properties.append(response.json()["metadata"]["properties"])
+        return {}
 
 
 def purged(world: World) -> None:

@@ -11,9 +11,9 @@ from catalog.errors import InvalidMetadata, Unsupported
 from catalog.models import Job, JobStatus, TableFormat
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
-from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
+from catalog.services.iceberg.jobs import files as job_files
 from catalog.services.maintenance import job_runner
 from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables import job_operations
@@ -179,7 +179,7 @@ def test_a_job_refuses_files_in_another_kind_of_storage(
     document = {"snapshots": [snapshot], "current-snapshot-id": 1}
     table = FutureTable(("ns", "t"), "s3://lake/root/t")
     with pytest.raises(Unsupported) as refused:
-        iceberg_files.require_readable(table, document, "rewrite_manifests")
+        job_files.require_readable(table, document, "rewrite_manifests")
     assert refused.value.message == (
         f"File 'file://{listed}' is in another kind of storage than table 'ns.t', so jobs do not open it"
     )

@@ -34,6 +34,8 @@ class File:
     """True if enough equality deletes apply to make rewriting the file worthwhile."""
     is_sorted: bool = True
     """False if the file does not have the sort order that is required."""
+    is_left_out: bool = False
+    """True if the job may not read the file, or a delete file that applies to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class DeleteFile:
     size: int
     data_file: str | None
     """The data file whose rows it deletes; None if it may delete rows of several."""
+    is_left_out: bool = False
+    """True if the job may not read the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ def compaction(
     for file in files:
         is_small = file.size < small_ratio * target
         small += is_small
+        if file.is_left_out:
+            continue
         is_candidate = is_small or file.size > TOO_LARGE * target
         if is_all or is_candidate or _has_many_deletes(file, deleted_ratio):
             groups[file.group].append(file)
@@ -167,7 +173,7 @@ def rewritten_delete_files(
     groups: dict[tuple[Any, ...], list[DeleteFile]] = defaultdict(list)
     remaining = 0
     for file in delete_files:
-        if _SMALL * target <= file.size <= TOO_LARGE * target:
+        if file.is_left_out or _SMALL * target <= file.size <= TOO_LARGE * target:
             remaining += 1
         else:
             groups[file.group].append(file)
@@ -243,13 +249,18 @@ def _branch_reason(name: str, number: int, least: int, *, is_young: bool) -> str
 
 
 def files_of(
-    document: Document, snapshots: Collection[int], io: CheckedIO, limit: int
+    document: Document,
+    snapshots: Collection[int],
+    io: CheckedIO,
+    limit: int,
+    unreadable: Collection[str] = (),
 ) -> dict[str, int | None] | None:
     """The files that only these snapshots refer to, as ``expire_snapshots`` finds them.
 
     Each has its size in bytes, if the metadata records it; manifest lists have none. None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
-    itself. The files may belong to other tables: check that before deleting them. Raises
-    InvalidMetadata, and ForeignFile for a list or a manifest that may not be read.
+    itself. The files may belong to other tables: check that before deleting them. ``unreadable`` are lists
+    and manifests of these snapshots that are not opened; the files that only they name are missing. Raises
+    InvalidMetadata, and ForeignFile for another list or manifest that may not be read.
     """
     all_snapshots = document.get("snapshots") or []
     if any("manifest-list" not in snapshot for snapshot in all_snapshots):
@@ -258,7 +269,9 @@ def files_of(
     retained = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] not in snapshots]
     needed = _manifests(retained, io)
     found_only_here = {
-        path: manifest for path, manifest in _manifests(expired, io).items() if path not in needed
+        path: manifest
+        for path, manifest in _manifests(expired, io, unreadable).items()
+        if path not in needed
     }
     to_read = [*found_only_here.values(), *needed.values()]
     if sum(map(manifests.live_files, to_read)) > limit:
@@ -299,14 +312,19 @@ def estimated_files_of(document: Document, snapshots: Collection[int]) -> tuple[
     return files, size
 
 
-def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
-    """The manifests of snapshots by path."""
-    locations = [snapshot["manifest-list"] for snapshot in snapshots]
-    return {
+def _manifests(
+    snapshots: Iterable[Mapping[str, Any]], io: CheckedIO, unreadable: Collection[str] = ()
+) -> dict[str, ManifestFile]:
+    """The manifests of snapshots by path, without ``unreadable`` lists and manifests."""
+    lists = [s["manifest-list"] for s in snapshots if s["manifest-list"] not in unreadable]
+    by_path = {
         manifest.manifest_path: manifest
-        for listed in manifests.read_lists(io, locations)
+        for listed in manifests.read_lists_unchecked(io, lists)
         for manifest in listed
+        if manifest.manifest_path not in unreadable
     }
+    io.require(by_path)
+    return by_path
 
 
 def _sizes(listed: Iterable[ManifestFile], io: CheckedIO) -> dict[str, int]:

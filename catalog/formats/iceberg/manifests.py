@@ -132,6 +132,13 @@ def read_lists(io: CheckedIO, locations: Sequence[str]) -> Iterator[list[Manifes
     Raises InvalidMetadata if a list cannot be read, and ForeignFile if it, or a manifest that it
     names, may not be read.
     """
+    for listed in read_lists_unchecked(io, locations):
+        io.require(manifest.manifest_path for manifest in listed)
+        yield listed
+
+
+def read_lists_unchecked(io: CheckedIO, locations: Sequence[str]) -> Iterator[list[ManifestFile]]:
+    """The same without a check of the manifests: callers must check them before they open them."""
     contents = io.contents(locations)
     for location in locations:
         try:
@@ -145,7 +152,6 @@ def read_lists(io: CheckedIO, locations: Sequence[str]) -> Iterator[list[Manifes
             )
         except BROKEN as error:
             raise _unreadable("Manifest list", location, error) from error
-        io.require(manifest.manifest_path for manifest in listed)
         yield listed
 
 

@@ -275,8 +275,7 @@ def _requester(job: Job) -> Principal:
 def principal_of_token(token: str) -> Principal:
     """The principal of a job that runs in its own process, from its token.
 
-    Raises Unauthenticated once the attempt that the token names is over, canceled, or taken over. So
-    the catalog checks at every commit that the job still holds its lease.
+    Raises Unauthenticated once the attempt is over, canceled or taken over: each commit checks the lease.
     """
     pk, attempt = tokens.read_job_token(token)
     running = Job.objects.filter(pk=pk, attempts=attempt, status=JobStatus.RUNNING)
@@ -284,7 +283,8 @@ def principal_of_token(token: str) -> Principal:
     job = holding.select_related("transaction", "table__namespace").first()
     if job is None:
         raise Unauthenticated("The job is over, was canceled, or runs elsewhere")
-    return replace(principal(job), job_kind=job.kind, confirm=lambda: None)
+    kind, leaves_out = job.kind, job.leaves_out_files
+    return replace(principal(job), job_kind=kind, job_leaves_out=leaves_out, confirm=lambda: None)
 
 
 def log_event(

@@ -15,22 +15,18 @@ from typing import Any, NoReturn
 
 from pyiceberg.manifest import ManifestFile
 
-from catalog import access, maintenance_actions, regular_files
+from catalog import access
 from catalog.access import Principal
-from catalog.errors import InvalidMetadata, ServiceUnavailable, Unsupported
+from catalog.errors import InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
-from catalog.identifiers import label
-from catalog.maintenance_actions import IcebergFiles
 from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import manifest_cache, parallel_reads
 from catalog.services.iceberg.manifest_cache import ManifestIdentity
 from catalog.services.storage import recorded_references
-from catalog.services.storage.file_owners import Holder, References
+from catalog.services.storage.file_owners import References
 from catalog.services.storage.table_files import NOBODY, TableFiles
-from catalog.storage import locations as storage_locations
 from catalog.storage import stores
-from catalog.storage.object_locations import scheme_of
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 _MAX_FILE_BYTES = 128 * 1024 * 1024  # manifests are written of 8 MB
@@ -210,6 +206,13 @@ class TableFileIO(manifests.CheckedIO):
         if new:
             self._real |= self._files.require_readable(self._actor, new)
 
+    def readable(self, locations: Collection[str]) -> set[str]:
+        """Those of the files that ``require`` accepts. Opens no file."""
+        new = {location for location in locations if location not in self._real}
+        if new:
+            self._real |= self._files.judge(self._actor, new)[0]
+        return {location for location in locations if location in self._real}
+
     def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
         self.require(locations)
         paths = [self._real[location] for location in locations]
@@ -263,63 +266,6 @@ def _refuse(location: str, error: OSError) -> NoReturn:
                 str(error.strerror), retry_seconds=stores.retry_seconds(error)
             ) from error
     raise error
-
-
-class _JobFileIO(TableFileIO):
-    """The same for a job, whose process reads local files with Hadoop, and only the table's kind of storage."""
-
-    def require(self, locations: Iterable[str]) -> None:
-        locations = list(locations)
-        super().require(locations)
-        table = self._files.table
-        scheme = scheme_of(table.location)
-        for location in locations:
-            if scheme_of(self._real[location]) != scheme:
-                raise Unsupported(
-                    f"File '{location}' is in another kind of storage than table '{label(table.identifier)}',"
-                    " so jobs do not open it"
-                )
-        self.require_checksums(self._real[location] for location in locations)
-
-    def require_checksums(self, paths: Iterable[str]) -> None:
-        """Raise ForeignFile if the checksum file, which Hadoop opens beside each file, is not regular."""
-        for path in paths:
-            directory, _, name = path.rpartition("/")
-            checksum = f"{directory}/.{name}.crc"
-            if directory.startswith("/") and regular_files.is_special(checksum):
-                raise self._files.refusal(checksum)
-
-
-def require_readable(table: Holder, document: Document, kind: str, metadata: str = "") -> None:
-    """Check all files that a job's own process reads, with the server's rights; ``metadata`` is the document's.
-
-    Raises ForeignFile, and InvalidMetadata for a list or manifest that cannot be read.
-    """
-    action = maintenance_actions.find(kind)
-    required = IcebergFiles.MANIFESTS if action is None else action.iceberg_files
-    snapshots = document.get("snapshots") or []
-    if required is not IcebergFiles.ALL_MANIFESTS:
-        current = document.get("current-snapshot-id")
-        snapshots = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] == current]
-    reader = _JobFileIO(TableFiles(table), NOBODY)
-    reader.require_checksums([storage_locations.iceberg_path(metadata)] if metadata else [])
-    _require_snapshots(reader, snapshots, with_data=required is IcebergFiles.DATA)
-
-
-def _require_snapshots(
-    reader: TableFileIO, snapshots: Collection[Mapping[str, Any]], *, with_data: bool
-) -> None:
-    manifest_paths: dict[str, None] = {}
-    for snapshot in snapshots:
-        if not snapshot.get("manifest-list"):
-            manifest_paths.update(dict.fromkeys(snapshot.get("manifests") or ()))
-    reader.require(manifest_paths)
-    lists = [s["manifest-list"] for s in snapshots if s.get("manifest-list")]
-    for listed in manifests.read_lists(reader, lists):
-        manifest_paths.update(dict.fromkeys(manifest.manifest_path for manifest in listed))
-    if with_data:
-        for files in data_files(reader, list(manifest_paths)):
-            reader.require(path for path, _ in files)
 
 
 def data_files(

@@ -19,14 +19,18 @@ from catalog.errors import (
     ViewAlreadyExists,
     ViewNotFound,
 )
-from catalog.formats.iceberg.job_properties import without_settings_of_libraries
+from catalog.formats.iceberg.job_properties import (
+    with_left_out_files,
+    without_settings_of_libraries,
+)
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import NOTHING, Privilege
 from catalog.services.engine.commit import commit
-from catalog.services.iceberg import files, metadata_files
+from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg.jobs import files as job_files
 from catalog.services.iceberg.metadata_files import Document
 from catalog.services.tables import tables, usage
 from catalog.services.tables.table_operations import (
@@ -111,18 +115,20 @@ def load_table(
         usage.count(actor, table, Read.LOAD)
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
         # The job's process reads the files in this metadata with the rights of the server.
-        kind_of_job, location = actor.job_kind, loaded.metadata_location
-        files.require_readable(loaded, loaded.document, kind_of_job, location)
-        return for_job(loaded)
+        check = job_files.left_out if actor.job_leaves_out else job_files.require_readable
+        left_out = check(loaded, loaded.document, actor.job_kind, loaded.metadata_location)
+        return for_job(loaded, left_out or ())
     return loaded
 
 
-def for_job(loaded: LoadedTable) -> LoadedTable:
+def for_job(loaded: LoadedTable, left_out: Collection[str] = ()) -> LoadedTable:
     """The same table as a job on Spark gets it: without properties that Hadoop would interpret.
 
-    Such an answer has an ETag of its own, because answers are cached by it.
+    ``left_out`` are files that the job must not open. Such an answer has an ETag of its own, because answers
+    are cached by it.
     """
     document = without_settings_of_libraries(loaded.document)
+    document = with_left_out_files(document, left_out)
     if document is loaded.document:
         return loaded
     text = metadata_documents.dump(document)

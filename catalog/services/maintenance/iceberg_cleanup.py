@@ -23,8 +23,7 @@ from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.iceberg import parallel_reads, references
-from catalog.services.iceberg.files import require_readable
-from catalog.services.maintenance import iceberg_statistics
+from catalog.services.maintenance import iceberg_skips, iceberg_statistics
 from catalog.services.maintenance.iceberg_procedures import (
     outcome_of,
     policy_of,
@@ -38,6 +37,7 @@ from catalog.services.maintenance.iceberg_statistics import (
     expiring_snapshots,
     reader_of,
 )
+from catalog.services.maintenance.removals import iceberg_snapshots
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import TableFiles
@@ -56,18 +56,31 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     ``bytes`` in the result is the total size of the files that the metadata listed for removal and
     that were removed; it is left out above 200,000 files. Old versions whose metadata files are no
     longer in the metadata log get tombstones in the ledger.
+
+    If manifests of snapshots that expire may not be read for the table, the worker removes these snapshots
+    itself, with the files that readable manifests name. If manifests of other snapshots may not be read, any
+    file may be needed, so nothing is removed.
     """
     policy = policy_of(job)
-    before = statistics_of(job, policy)
     current = require_metadata(job.table)
     _require_gc(current.document)
     older_than = expire_before_ms(policy)
     expiring_ids = expiring_snapshots(current.document, policy, older_than)
     require_no_dependents(job)
+    unreadable = iceberg_skips.survey(job)
+    retained = unreadable.snapshots.keys() - set(expiring_ids)
+    if retained:
+        unknown = iceberg_skips.in_snapshots(unreadable, retained)
+        reason = f"{unknown}, so the files that these snapshots need are unknown"
+        return iceberg_skips.nothing(job, unreadable, "No snapshots were removed", reason)
+    before = statistics_of(job, policy)
     reader = reader_of(job.table)
-    require_readable(job.table, current.document, job.kind)
     expiring_files = iceberg_maintenance.files_of(
-        current.document, set(expiring_ids), reader, iceberg_statistics.MAX_FILES
+        current.document,
+        set(expiring_ids),
+        reader,
+        iceberg_statistics.MAX_FILES,
+        unreadable.metadata,
     )
     own_files = None if expiring_files is None else reader.files.own_paths(expiring_files)
     sizes = None if own_files is None else parallel_reads.sizes(sorted(set(own_files.values())))
@@ -85,21 +98,30 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         and len(expiring_files) > len(own_files)
     ):
         planned |= {"foreign_files": len(expiring_files) - len(own_files)}
+    if unreadable.snapshots and sizes is None:
+        reason = "some manifests may not be read for this table, and the others name too many files"
+        return iceberg_skips.nothing(job, unreadable, "No snapshots were removed", reason)
+    skipped = iceberg_skips.removed_partly(job, unreadable) if unreadable.snapshots else {}
     if job.is_dry_run:
-        return {"before": before.as_json(), "planned": planned}
+        return {"before": before.as_json(), "planned": planned, **skipped}
     _retire_versions(job, report, unlogged)
     if not expiring_ids:
         note = "no snapshots to expire"
         return {"before": before.as_json(), "planned": planned, "note": note}
-    procedure_result = run_procedure(
-        job,
-        report,
-        spark,
-        older_than_ms=older_than,
-        retain_last=policy["keep_versions"],
-        on_part=partial(_record_paths, job),
-        **_prefixes(job.table),
-    )
+    if unreadable.snapshots:
+        procedure_result = iceberg_snapshots.remove(
+            job, current.document, expiring_ids, unreadable.metadata
+        )
+    else:
+        procedure_result = run_procedure(
+            job,
+            report,
+            spark,
+            older_than_ms=older_than,
+            retain_last=policy["keep_versions"],
+            on_part=partial(_record_paths, job),
+            **_prefixes(job.table),
+        )
     removed = sum(
         count or 0
         for name, count in procedure_result.items()
@@ -115,6 +137,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     outcome = outcome_of(job, policy, before, procedure_result) | {
         "planned": planned,
         "files": removed,
+        **skipped,
     }
     if sizes is not None:
         remaining_files = parallel_reads.sizes(list(sizes))
@@ -125,17 +148,21 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
 def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Remove files below the table's location that no snapshot refers to (remove_orphan_files).
 
-    Metadata files that the ledger names stay. Raises Unsupported if another table may have files
-    there.
+    Metadata files that the ledger names stay. While manifests of a snapshot may not be read for the table,
+    any file may be needed, so none is removed. Raises Unsupported if another table may have files there.
     """
     policy = policy_of(job)
-    before = statistics_of(job, policy)
     current = require_metadata(job.table)
     _require_gc(current.document)
     require_exclusive_location(job.table, current.document)
     require_no_dependents(job)
-    require_readable(job.table, current.document, job.kind)
+    unreadable = iceberg_skips.survey(job)
+    if unreadable.snapshots:
+        unknown = iceberg_skips.in_snapshots(unreadable, unreadable.snapshots)
+        reason = f"{unknown}, so the files that these snapshots need are unknown"
+        return iceberg_skips.nothing(job, unreadable, "No orphans were removed", reason)
     _require_regular_files(job.table, current.document)
+    before = statistics_of(job, policy)
     age = max(policy["orphan_age"], _MIN_ORPHAN_AGE)
     procedure_result = run_procedure(
         job,

@@ -45,8 +45,10 @@ def require_metadata(table: Table) -> CurrentMetadata:
     return current
 
 
-def statistics_of(job: Job, policy: EffectivePolicy) -> Statistics:
-    statistics = measure(job.table, policy)
+def statistics_of(
+    job: Job, policy: EffectivePolicy, left_out: frozenset[str] = frozenset()
+) -> Statistics:
+    statistics = measure(job.table, policy, left_out)
     if statistics is None:
         raise Unsupported(f"'{job.table}' has no metadata")
     return statistics
@@ -91,10 +93,14 @@ def run_procedure(
 
 
 def outcome_of(
-    job: Job, policy: EffectivePolicy, before: Statistics, procedure_result: Mapping[str, Any]
+    job: Job,
+    policy: EffectivePolicy,
+    before: Statistics,
+    procedure_result: Mapping[str, Any],
+    left_out: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     return {
         "before": before.as_json(),
-        "after": statistics_of(job, policy).as_json(),
+        "after": statistics_of(job, policy, left_out).as_json(),
         "done": dict(procedure_result),
     }

@@ -3,12 +3,14 @@
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
 
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
+from catalog.errors import ForeignFile
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.formats.iceberg import manifests, sorted_files
 from catalog.formats.iceberg.manifests import Entry
@@ -77,8 +79,12 @@ class CurrentMetadata:
         return {self.location, *(entry["metadata-file"] for entry in log)}
 
 
-def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
+def measure(
+    table: Table, policy: EffectivePolicy, left_out: frozenset[str] = frozenset()
+) -> Statistics | None:
     """Measure a table from its metadata and manifests; None if it has no metadata.
+
+    ``left_out`` are files that a job leaves out: they do not count as files to rewrite.
 
     Of very large tables only a part of the manifests is read. Raises InvalidMetadata for manifests
     that are malformed, and ForeignFile for manifests that the table may not read.
@@ -92,10 +98,10 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         policy["min_delete_files"],
         policy["unsorted_ratio"],
     )
-    key: _Key = (table.pk, current.sequence, (*rules, order))
+    key: _Key = (table.pk, current.sequence, (*rules, order, left_out))
     statistics = _measured.get(key)
     if statistics is None:
-        statistics = _measured[key] = _measure(reader_of(table), current, policy, order)
+        statistics = _measured[key] = _measure(reader_of(table), current, policy, order, left_out)
         if len(_measured) > _MAX_CACHED_TABLES:
             _measured.popitem(last=False)
     expiring = expiring_snapshots(current.document, policy, expire_before_ms(policy))
@@ -156,7 +162,11 @@ def _count_removable(
     files = None
     if len(document.get("snapshots") or []) <= _MAX_PLANNED_SNAPSHOTS:
         reader = reader_of(table)
-        files = iceberg_maintenance.files_of(document, set(expiring), reader, _MAX_PLANNED_FILES)
+        # Of snapshots whose manifests may not be read, the files are estimated.
+        with suppress(ForeignFile):
+            files = iceberg_maintenance.files_of(
+                document, set(expiring), reader, _MAX_PLANNED_FILES
+            )
     if files is None:
         return *iceberg_maintenance.estimated_files_of(document, set(expiring)), True
     own = reader.files.own_paths(files)
@@ -206,14 +216,16 @@ def expiring_snapshots(document: Document, policy: EffectivePolicy, older_than: 
 
 
 def _measure(
-    reader: TableFileIO, current: CurrentMetadata, policy: EffectivePolicy, order: _Sorting | None
+    reader: TableFileIO,
+    current: CurrentMetadata,
+    policy: EffectivePolicy,
+    order: _Sorting | None,
+    left_out: frozenset[str] = frozenset(),
 ) -> Statistics:
     snapshot = current.snapshot
     contents = _Contents([], 0, 0, 0, 1.0, live_deletes.survey((), current.document))
     if snapshot is not None and snapshot.get("manifest-list"):
-        contents = _read_manifests(
-            reader, snapshot["manifest-list"], current.document, policy, order
-        )
+        contents = _read_manifests(reader, current, policy, order, left_out)
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
     times, deletes = contents.times, contents.deletes
     deleted, total = deletes.deleted_rows, sum(file.rows for file in contents.files)
@@ -283,20 +295,21 @@ class _Contents:
 
 def _read_manifests(
     io: TableFileIO,
-    manifest_list: str,
-    document: Document,
+    current: CurrentMetadata,
     policy: EffectivePolicy,
     order: _Sorting | None,
+    left_out: frozenset[str],
 ) -> _Contents:
+    document, snapshot = current.document, current.snapshot or {}
     spec = document.get("default-spec-id", 0)
-    every = manifests.read_list(io, manifest_list)
+    every = manifests.read_list(io, snapshot["manifest-list"])
     # Delete manifests first: they are few, and the data files are judged by them.
     every.sort(key=lambda manifest: manifest.content != 1)
     total = sum(map(manifests.live_files, every))
     entries = list(islice(_live_entries(io, every), MAX_FILES))
     is_complete = len(entries) < MAX_FILES
     data = [entry for entry in entries if entry.file.content == DataFileContent.DATA]
-    deletes = live_deletes.survey(entries, document, is_complete=is_complete)
+    deletes = live_deletes.survey(entries, document, is_complete=is_complete, left_out=left_out)
     is_worth_it = has_many_equality_deletes(
         files=deletes.equality_files - deletes.dangling_equality_files,
         keys=deletes.equality_keys,
@@ -311,6 +324,7 @@ def _read_manifests(
             min(deletes.deleted.get(entry.file.file_path, 0), entry.file.record_count),
             is_worth_it and entry.file.file_path in deletes.with_equality,
             order is None or order.has_sorted(entry),
+            entry.file.file_path in deletes.left_out,
         )
         for entry in data
     ]
@@ -319,6 +333,7 @@ def _read_manifests(
             (entry.spec_id, *_partition(entry)),
             entry.file.file_size_in_bytes,
             live_deletes.single_data_file(entry),
+            entry.file.file_path in left_out,
         )
         for entry in entries
         if entry.file.content == DataFileContent.POSITION_DELETES

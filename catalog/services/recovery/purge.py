@@ -125,7 +125,7 @@ def remove_files(table: Table, report: Callable[[Sequence[str]], None]) -> Remov
                 paths[reference.kind].append(path)
         try:
             for group in paths.values():
-                _remove(group, removal)
+                remove_paths(group, removal)
         finally:
             report(removal.take_paths())
     for number, _ in enumerate(store.remove_empty_directories(table.location), 1):
@@ -183,8 +183,8 @@ def _read(reader: TableFileIO, location: str) -> bytes | None:
         return None
 
 
-def _remove(paths: Iterable[str], removal: Removed) -> None:
-    """Remove files of one kind. All are gone afterwards; otherwise raises OSError."""
+def remove_paths(paths: Iterable[str], removal: Removed) -> None:
+    """Remove files of one kind, by their canonical paths. All are gone afterwards; otherwise raises OSError."""
     objects: dict[tuple[Hashable, str], set[str]] = {}
     for path in paths:
         if locations.is_object(path):

@@ -61,6 +61,7 @@ The principal that starts a job, or the scheduler, may read more than the reader
 """
 _OUTSIDE = FileOwner(Belonging.OUTSIDE)
 _UNCLAIMED = FileOwner(Belonging.OUTSIDE, is_unclaimed=True)
+_Shared = Mapping[int, list[str] | None]
 
 
 class TableFiles:
@@ -112,8 +113,17 @@ class TableFiles:
 
     def check(self, actor: Principal, paths: Iterable[str]) -> tuple[dict[str, str], References]:
         """``require_readable`` and ``references`` of the same files."""
+        real, unreadable, owners = self.judge(actor, paths)
+        if unreadable:
+            raise self.refusal(unreadable[0])
+        return real, self._references(owners)
+
+    def judge(
+        self, actor: Principal, paths: Iterable[str]
+    ) -> tuple[dict[str, str], list[str], Iterable[FileOwner]]:
+        """The real path of each readable file, the other files, and owners of both."""
         real: dict[str, str] = {}
-        others = []
+        others, unreadable = [], []
         for text in paths:
             path = self._path_if_simple(text)
             if path is None:
@@ -121,7 +131,7 @@ class TableFiles:
             else:
                 real[text] = path
         if not others:
-            return real, References()
+            return real, [], ()
         owners = self._classify(others)
         foreign = {
             pk
@@ -132,17 +142,22 @@ class TableFiles:
         readable = access.readable_tables(actor, foreign) if foreign else set()
         shared = self._shared_directories(foreign - readable)
         for text, owner in owners.items():
-            if owner.path is None or owner.belonging == Belonging.OUTSIDE:
-                raise self.refusal(text)
-            if owner.belonging == Belonging.OTHER and not all(
-                source in readable
-                or source == self._table.pk
-                or (source in shared and file_references.is_within(owner.path, shared[source]))
-                for source in owner.table_ids
-            ):
-                raise self.refusal(text)
-            real[text] = owner.path
-        return real, self._references(owners.values())
+            path = owner.path if self._may_read(owner, readable, shared) else None
+            if path is None:
+                unreadable.append(text)
+            else:
+                real[text] = path
+        return real, unreadable, owners.values()
+
+    def _may_read(self, owner: FileOwner, readable: Collection[int], shared: _Shared) -> bool:
+        if owner.path is None or owner.belonging == Belonging.OUTSIDE:
+            return False
+        return owner.belonging != Belonging.OTHER or all(
+            source in readable
+            or source == self._table.pk
+            or (source in shared and file_references.is_within(owner.path, shared[source]))
+            for source in owner.table_ids
+        )
 
     def may_change(self, path: str) -> bool:
         """True if a file may be deleted, moved or rewritten for this table: only its own files may."""
@@ -171,7 +186,7 @@ class TableFiles:
     def refusal(self, path: str, verb: str = "read") -> ForeignFile:
         return ForeignFile(path, self._table.identifier, verb)
 
-    def _shared_directories(self, sources: Collection[int]) -> dict[int, list[str] | None]:
+    def _shared_directories(self, sources: Collection[int]) -> _Shared:
         """The directories of other tables to which this one has valid references.
 
         None stands for all directories of a table. Two statements.

@@ -46,6 +46,8 @@ class LiveDeletes:
     """Paths of the data files to which an equality delete may apply."""
     dangling: Collection[_Key]
     """Path and offset of each dangling delete file."""
+    left_out: Collection[str] = ()
+    """Paths of the data files that are left out, or to which a delete file may apply that is left out."""
 
 
 def key_of(entry: Entry) -> _Key:
@@ -54,12 +56,17 @@ def key_of(entry: Entry) -> _Key:
 
 
 def survey(
-    entries: Sequence[Entry], document: Document, *, is_complete: bool = True
+    entries: Sequence[Entry],
+    document: Document,
+    *,
+    is_complete: bool = True,
+    left_out: Collection[str] = frozenset(),
 ) -> LiveDeletes:
     """Match the live delete files of a snapshot with its live data files.
 
     ``is_complete`` is False if ``entries`` are only some of the snapshot's files: then a delete file
-    may apply to a file that is missing here, and none is dangling.
+    may apply to a file that is missing here, and none is dangling. ``left_out`` are the paths of data and
+    delete files that a job leaves out.
     """
     data = [entry for entry in entries if entry.file.content == DataFileContent.DATA]
     deletes = [entry for entry in entries if entry.file.content != DataFileContent.DATA]
@@ -70,12 +77,15 @@ def survey(
     deleted: defaultdict[str, int] = defaultdict(int)
     with_equality: set[str] = set()
     shared: set[_Key] = set()
+    all_left_out = {entry.file.file_path for entry in data if entry.file.file_path in left_out}
     by_key = {key_of(entry): entry for entry in deletes}
     is_compared = bool(deletes) and len(data) * _widest(deletes, document) <= _MAX_COMPARISONS
     for entry in data if is_compared else ():
         path = entry.file.file_path
         for delete in index.for_file(entry, partition_key(entry.spec_id, _values(entry))):
             key = key_of(delete)
+            if delete.file.file_path in left_out:
+                all_left_out.add(path)
             if delete.file.content == DataFileContent.EQUALITY_DELETES:
                 with_equality.add(path)
             elif names_one_file(delete):
@@ -87,6 +97,8 @@ def survey(
         applied.update(by_key)
         with_equality.update(entry.file.file_path for entry in data if deletes)
         shared.update(key_of(entry) for entry in deletes if not _is_equality(entry))
+        if any(entry.file.file_path in left_out for entry in deletes):
+            all_left_out.update(entry.file.file_path for entry in data)
     dangling = set(by_key) - applied if is_complete else set()
     rows = {entry.file.file_path: entry.file.record_count for entry in data}
     deleted_rows = sum(min(count, rows[path]) for path, count in deleted.items())
@@ -105,6 +117,7 @@ def survey(
         deleted=deleted,
         with_equality=with_equality,
         dangling=dangling,
+        left_out=all_left_out,
     )
 
 

@@ -1,6 +1,6 @@
 """Rewrites of the position delete files of an Iceberg table."""
 
-from catalog.maintenance_actions import Implementation, MaintenanceAction
+from catalog.maintenance_actions import IcebergFiles, Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, is_worth_rewriting
 from catalog.policies import ICEBERG, EffectivePolicy, Mode, Rule, Unit
 from catalog.services.maintenance.actions.results import change_of
@@ -64,4 +64,5 @@ ACTION = MaintenanceAction(
     plan=_plan,
     depends_on_files_only=True,
     replaced_files=("rewritten_delete_files_count", "added_delete_files_count"),
+    iceberg_files=IcebergFiles.DELETES,
 )

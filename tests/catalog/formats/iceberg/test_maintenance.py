@@ -1,5 +1,6 @@
 """Predicted effects of compaction and expiration; the procedures themselves run in tests/clients."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,14 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
 )
 def test_compaction(properties_: list[File], expected: Rewrite) -> None:
     assert compaction(properties_, **OPTIONS) == expected
+
+
+def test_files_that_a_job_leaves_out_are_not_rewritten() -> None:
+    left_out = [replace(file, is_left_out=True) for file in files(1, 2, 300)]
+    assert compaction(left_out, **OPTIONS) == Rewrite(2, 0, 0, 0)
+    assert compaction(left_out + files(3, 4), **OPTIONS) == Rewrite(4, 0, 0, 0)
+    assert compaction(left_out + files(3, 4, 5), **OPTIONS) == Rewrite(5, 3, 12 * MB, 1)
+    assert compaction(left_out + files(3), **OPTIONS, is_all=True) == Rewrite(3, 1, 3 * MB, 1)
 
 
 def document(times: list[int], **more: Any) -> dict[str, Any]:
@@ -228,3 +237,24 @@ def test_remaining_delete_files_are_counted(
 ) -> None:
     delete_files = [DeleteFile((group,), 1000, path) for group, path in files]
     assert iceberg_maintenance.rewritten_delete_files(delete_files, DATA, properties) == remaining
+
+
+def test_delete_files_that_a_job_leaves_out_remain() -> None:
+    merged = [DeleteFile(("p",), 1000, None)] * 3
+    left_out = [DeleteFile(("p",), 1000, None, is_left_out=True)] * 4
+    count = iceberg_maintenance.rewritten_delete_files
+    assert count(merged + left_out, DATA, BY_PARTITION) == 1 + 4
+    assert count(left_out, DATA, BY_PARTITION) == 4
+
+
+def test_files_of_unreadable_manifests_are_missing(rewritten: Written) -> None:
+    paths = [snapshot["manifest-list"] for snapshot in rewritten.document["snapshots"]]
+    lists = [name(path) for path in paths]
+    first = rewritten.manifests[0].manifest_path
+    first = first.replace(name(first), "m0-1001.avro")
+    for unreadable in (set(paths[:2]), {first}):
+        known = iceberg_maintenance.files_of(
+            rewritten.document, {1001, 1002}, AnyIO(), 100, unreadable
+        )
+        assert known is not None
+        assert {name(path) for path in known} == {*lists[:2], "s1", "s2", "p2"}

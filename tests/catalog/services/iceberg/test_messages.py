@@ -32,6 +32,7 @@ from catalog.services.iceberg import (
     tables,
 )
 from catalog.services.iceberg.changes import TableChange
+from catalog.services.iceberg.jobs import files as job_files
 from catalog.services.iceberg.metadata_operations import BaseChanged
 from catalog.services.iceberg.previews import preview
 from catalog.services.iceberg.tables import LoadedTable
@@ -177,11 +178,11 @@ def test_a_snapshot_that_names_its_source_is_cherry_picked(summary):
 def test_files_are_checked_for_jobs_of_unknown_kinds(db):
     loaded = make_iceberg_table("ns", "t")
     row = Table.objects.get(pk=loaded.pk)
-    files.require_readable(row, loaded.document, "unknown", loaded.metadata_location)
+    job_files.require_readable(row, loaded.document, "unknown", loaded.metadata_location)
     missing = f"{loaded.document['location']}/metadata/none.avro"
     snapshot = {"snapshot-id": 1, "manifest-list": missing}
     with pytest.raises(InvalidMetadata, match=r"none\.avro' cannot be read"):
-        files.require_readable(
+        job_files.require_readable(
             row, {**loaded.document, "snapshots": [snapshot], "current-snapshot-id": 1}, "unknown"
         )
 
@@ -204,7 +205,9 @@ def test_loading_a_table_counts_as_its_use_and_checks_the_files_of_jobs(db, monk
     loaded = make_iceberg_table("ns", "t")
     counted, checked = [], []
     monkeypatch.setattr(tables.usage, "count", lambda *call: counted.append(call[1:]))
-    monkeypatch.setattr(tables.files, "require_readable", lambda *call: checked.append(call[2:]))
+    monkeypatch.setattr(
+        tables.job_files, "require_readable", lambda *call: checked.append(call[2:])
+    )
     job = replace(SYSTEM, job_kind="compact")
     for actor, etags in ((SYSTEM, ()), (job, ()), (job, ("*",))):
         tables.load_table(actor=actor, table=("ns", "t"), etags=etags)

@@ -9,6 +9,7 @@ from pyiceberg.manifest import FileFormat
 
 from catalog import maintenance_actions, read_costs
 from catalog.access import SYSTEM
+from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.formats.iceberg.scans import live_deletes
 from catalog.models import Job, Table
@@ -53,6 +54,18 @@ def measure(table: Table) -> Statistics:
     return measured
 
 
+def first_delete_file(table: Table) -> str:
+    """The delete file with the lowest sequence number."""
+    reader = iceberg_statistics.reader_of(table)
+    current = iceberg_statistics.current_metadata(table)
+    assert current is not None
+    assert current.snapshot is not None
+    listed = manifests.read_list(reader, current.snapshot["manifest-list"])
+    entries = [entry for each in manifests.read_each(reader, listed) for entry in each]
+    deletes = [entry for entry in entries if entry.file.content == EQUALITY]
+    return str(min(deletes, key=lambda entry: entry.sequence_number).file.file_path)
+
+
 def upserted(directory: Path, *specs: dict[str, Any]) -> Written:
     """Four files of ten rows, and three upserts of a key each."""
     made = Written(directory, SCHEMA, *specs)
@@ -73,6 +86,22 @@ def test_equality_deletes_are_measured(warehouse):
     assert (measured.equality_delete_files, measured.equality_deletes) == (3, 3)
     assert (measured.delete_files, measured.deleted_rows) == (0, 0)
     assert read_costs.score(measured, POLICY) < 100
+
+
+@pytest.mark.parametrize(("comparisons", "rewritten"), [(5_000_000, 6), (0, 0)])
+def test_data_files_of_left_out_delete_files_are_not_rewritten(
+    warehouse, monkeypatch, comparisons, rewritten
+):
+    """The key of the first upsert is in one file before it. Without comparisons it may be in each."""
+    monkeypatch.setattr(live_deletes, "_MAX_COMPARISONS", comparisons)
+    made = upserted(warehouse / "t")
+    table = register(made, warehouse / "t")
+    path = first_delete_file(table)
+    monkeypatch.setattr(iceberg_statistics, "_MIN_INPUT_FILES", 2)
+    assert measure(table).rewrite_files == 7
+    measured = iceberg_statistics.measure(table, POLICY, frozenset({path}))
+    assert measured is not None
+    assert (measured.files, measured.small_files, measured.rewrite_files) == (7, 7, rewritten)
 
 
 def test_too_many_comparisons_count_all_deletes_as_applied(warehouse, monkeypatch):

@@ -1,0 +1,168 @@
+"""Jobs on Spark leave out data files and delete files that may not be read for their table.
+
+The kernel reports every access to the other table's directory, by any process.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tasks.jobs.iceberg import _iterate
+from tests.clients.test_iceberg_maintenance import Jobs, java, jobs, live, name, session
+from tests.live import LiveServer
+from tests.security.inotify import watched
+from tests.shares import nightly
+
+__all__ = ["java", "jobs", "live", "name", "session"]
+pytestmark = [
+    pytest.mark.xdist_group("spark maintenance"),
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning"),
+]
+FILES, ROWS = 8, 10
+
+
+def local(uri: str) -> Path:
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
+
+
+class Foreign:
+    """A table with a data file and a delete file in the directory of another table."""
+
+    def __init__(self, session: SparkSession, live: LiveServer, name: tuple[str, str]) -> None:
+        self._session, self._live = session, live
+        self._jvm: Any = session.sparkContext._jvm
+        self.table = ".".join(("lake", *name))
+        other = f"lake.{name[0]}.other"
+        session.sql(f"CREATE TABLE {other} (id BIGINT, part INT)")
+        self.directory = local(str(self.load(other).location())) / "data"
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    def make(self, version: int) -> None:
+        """Files of ten rows each. The foreign delete file deletes row 13, which is in the second file."""
+        self._session.sql(
+            f"CREATE TABLE {self.table} (id BIGINT, part INT)"
+            f" TBLPROPERTIES ('format-version'='{version}', 'write.delete.mode'='merge-on-read',"
+            " 'write.delete.granularity'='partition')"
+        )
+        for number in range(FILES):
+            begin = number * ROWS
+            self._session.sql(
+                f"INSERT INTO {self.table} SELECT id, 0 FROM range({begin}, {begin + ROWS}, 1, 1)"
+            )
+        data = self.files("data_files")
+        self._session.sql(f"DELETE FROM {self.table} WHERE id = 13")
+        self._move_delete_file()
+        self._move_data_file(min(path for path in data if self._first_id(path) == 0))
+        # The principal that committed them may no longer read the other table.
+        with self._live.database() as connection:
+            connection.execute("DELETE FROM catalog_filereference")
+
+    def load(self, table: str = "") -> Any:
+        return self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+            self._session._jsparkSession, table or self.table
+        )
+
+    def files(self, kind: str) -> list[str]:
+        rows = self._session.sql(f"SELECT file_path FROM {self.table}.{kind}").collect()
+        return sorted(row.file_path for row in rows)
+
+    def ids(self) -> list[int]:
+        return sorted(row.id for row in self._session.sql(f"SELECT id FROM {self.table}").collect())
+
+    def foreign(self) -> set[str]:
+        """The files of the table that are in the other table's directory."""
+        paths = self.files("data_files") + self.files("delete_files")
+        return {path for path in paths if local(path).parent == self.directory}
+
+    def _first_id(self, path: str) -> int:
+        reader = self._session.read.parquet(str(local(path)))
+        return int(reader.selectExpr("min(id) AS id").collect()[0].id)
+
+    def _copied(self, path: str) -> str:
+        shutil.copyfile(local(path), self.directory / local(path).name)
+        return path.replace(str(local(path).parent), str(self.directory))
+
+    def _move_delete_file(self) -> None:
+        table = self.load()
+        (file,) = _iterate(table.currentSnapshot().addedDeleteFiles(table.io()))
+        builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec())
+        moved = builder.copy(file).withPath(self._copied(file.location())).build()
+        change = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId())
+        change.removeDeletes(file).addDeletes(moved).commit()
+
+    def _move_data_file(self, path: str) -> None:
+        table = self.load()
+        for task in _iterate(table.newScan().planFiles()):
+            if task.file().location() == path:
+                builder = self._jvm.org.apache.iceberg.DataFiles.builder(table.spec())
+                moved = builder.copy(task.file()).withPath(self._copied(path)).build()
+                table.newOverwrite().deleteFile(task.file()).addFile(moved).commit()
+
+
+@pytest.mark.parametrize("version", [2, nightly(3)])
+def test_foreign_files_are_left_out(
+    session: SparkSession, live: LiveServer, jobs: Jobs, name: tuple[str, str], version: int
+) -> None:
+    made = Foreign(session, live, name)
+    made.make(version)
+    expected = [id_ for id_ in range(FILES * ROWS) if id_ != 13]
+    assert made.ids() == expected
+    foreign = made.foreign()
+    assert len(foreign) == 2
+    skipped = {"foreign_files": 2, "examples": sorted(foreign)}
+
+    # Two of eight files stay: the foreign one, and the one whose row the foreign delete file deletes.
+    with watched(made.directory) as touched:
+        result = jobs.run(name, "compact")
+    assert touched.events == []
+    assert result["skipped"] == skipped
+    assert result["done"]["rewritten_data_files_count"] == FILES - 2
+    assert result["done"]["left_out_data_files_count"] == 2
+    assert result["planned"]["rewritten_data_files_count"] == FILES - 2
+    assert result["after"]["files"] == 3
+    assert made.foreign() == foreign
+    assert made.ids() == expected
+
+    # The same for all files, sorted.
+    with watched(made.directory) as touched:
+        for order in ({"strategy": "sort"}, {"strategy": "zorder"}):
+            sorting = jobs.run(name, "compact", sort_order="id, part", unsorted_ratio=0.0, **order)
+            assert sorting["done"]["left_out_data_files_count"] == 2
+            assert sorting["done"]["rewritten_data_files_count"] == 1
+    assert touched.events == []
+    assert made.foreign() == foreign
+    assert made.ids() == expected
+
+    # Merging the table's own delete files opens neither the foreign one nor the foreign data file.
+    if version == 2:
+        for id_ in (25, 26, 27):
+            session.sql(f"DELETE FROM {made.table} WHERE id = {id_}")
+            expected.remove(id_)
+        with watched(made.directory) as touched:
+            merging = jobs.run(name, "rewrite_position_deletes")
+        assert touched.events == []
+        assert merging["skipped"]["foreign_files"] == 1
+        assert merging["done"]["rewritten_delete_files_count"] == 3
+        assert merging["done"]["left_out_delete_files_count"] == 1
+        assert merging["after"]["delete_files"] == 2
+        assert made.foreign() == foreign
+        assert made.ids() == expected
+
+    else:  # deletion vectors replace all position deletes of a data file
+        job = jobs.followed(jobs.start(name, "rewrite_position_deletes"))
+        assert (job["status"], job["result"]["skipped"]["foreign_files"]) == ("succeeded", 1)
+        assert job["error"].startswith("No delete files were rewritten: deletion vectors")
+
+    with watched(made.directory) as touched:
+        statistics = jobs.run(name, "compute_statistics")
+        manifests = jobs.run(name, "rewrite_manifests")
+    assert touched.events == []
+    assert statistics == {"skipped": skipped}
+    assert manifests["after"]["manifests"] < manifests["before"]["manifests"]
+    assert made.foreign() == foreign
+    assert made.ids() == expected

@@ -1,0 +1,408 @@
+"""Maintenance jobs skip files that may not be read for their table, do the rest, and say so."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.access import SYSTEM, tokens
+from catalog.errors import CommitConflict
+from catalog.formats.iceberg.job_properties import LEFT_OUT_FILES
+from catalog.formats.iceberg.reading import Document
+from catalog.models import ApiKey, AuditEvent, Job, JobEvent, JobStatus, Table
+from catalog.policies import effective
+from catalog.privileges import Privilege, closure
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg.changes import TableChange
+from catalog.services.maintenance import iceberg_skips, iceberg_statistics, job_runner
+from catalog.services.maintenance.removals import iceberg_snapshots
+from catalog.services.tables import job_operations
+from tasks.jobs import iceberg as script
+from tests.api.iceberg.client import Iceberg
+from tests.catalog.services.iceberg.writing import open_table, rows
+from tests.factories import files
+from tests.security.foreign import (
+    COMMIT,
+    MINE,
+    World,
+    local,
+    message_of,
+    refusal,
+    row,
+    snapshot,
+    updates,
+)
+from tests.security.watching import untouched
+
+pytestmark = pytest.mark.django_db
+EXPIRE = {"keep_for": 0, "keep_versions": 1}
+Spark = Callable[..., dict[str, Any]]
+
+
+def no_spark(*arguments: Any, **options: Any) -> dict[str, Any]:
+    raise AssertionError("no Spark is to be started")
+
+
+def start(kind: str, *, is_dry_run: bool = False, **policy: Any) -> Job:
+    operation = job_operations.StartMaintenance(
+        table=MINE,
+        format="iceberg",
+        kind_of_job=kind,
+        is_dry_run=is_dry_run,
+        parameters={"policy": policy},
+    )
+    job: Job = commit([operation], actor=SYSTEM).results[0]
+    return job
+
+
+def work(job: Job, spark: Spark = no_spark) -> Job:
+    Job.objects.filter(pk=job.pk).update(lease_until=None)
+    job_runner.run_job(job.pk, spark=spark)
+    job.refresh_from_db()
+    return job
+
+
+def run(kind: str, spark: Spark = no_spark, **options: Any) -> Job:
+    return work(start(kind, **options), spark)
+
+
+def change(*changes: dict[str, Any]) -> None:
+    iceberg_commits.commit_table(
+        actor=SYSTEM, change=TableChange(table=MINE, requirements=[], updates=list(changes))
+    )
+
+
+def ref(name: str, snapshot_id: int, kind: str = "branch") -> dict[str, Any]:
+    return {
+        "action": "set-snapshot-ref",
+        "ref-name": name,
+        "type": kind,
+        "snapshot-id": snapshot_id,
+    }
+
+
+@pytest.fixture
+def plant(world: World, monkeypatch) -> Callable[[str], str]:
+    """Add a snapshot that names a file of the hidden table in a slot, as an older release accepted it."""
+
+    def planted(slot: str) -> str:
+        current = open_table(*MINE).current_snapshot()
+        path = world.path("hidden", slot)
+        with monkeypatch.context() as unguarded:
+            unguarded.setattr(iceberg_files, "check_updates", lambda *_: iceberg_files.References())
+            change(*updates(snapshot(slot, path)))
+        if current is not None:
+            change(ref("main", current.snapshot_id))
+        return path
+
+    for link in ("data", "directory", "device", "pipe"):
+        (world.mine / "metadata" / link).unlink()
+    return planted
+
+
+def planted_id() -> int:
+    """The snapshot that was planted last."""
+    return int(open_table(*MINE).metadata.snapshots[-1].snapshot_id)
+
+
+def snapshots() -> set[int]:
+    return {each.snapshot_id for each in open_table(*MINE).metadata.snapshots}
+
+
+def data_files() -> list[Path]:
+    return [local(task.file.file_path) for task in open_table(*MINE).scan().plan_files()]
+
+
+def canaries(world: World) -> list[Path]:
+    return [path for victim in world.victims.values() for path in victim.all()]
+
+
+def warning(job: Job) -> Any:
+    event = job.events.get(level=JobEvent.Level.WARNING)
+    assert event.message == job.error
+    return event.data
+
+
+# --- snapshots whose manifests may not be read -----------------------------------------------------
+
+
+@pytest.mark.parametrize("slot", ["list", "manifest"])
+def test_a_foreign_manifest_of_an_old_snapshot_expires_with_it(world: World, plant, slot: str):
+    """The snapshot is removed without Spark, with those own files that readable manifests name."""
+    open_table(*MINE).append(rows(1))
+    (replaced,) = data_files()
+    open_table(*MINE).overwrite(rows(2))
+    open_table(*MINE).append(rows(3))
+    path, needed = plant(slot), data_files()
+    statistics = iceberg_statistics.measure(row(), effective([]))
+    assert statistics is not None
+    assert statistics.rows == 2
+    main = open_table(*MINE).current_snapshot()
+    assert main is not None
+    before = files(world.mine)
+    with untouched(canaries(world)):
+        planned = run("clean_up", is_dry_run=True, **EXPIRE)
+        assert files(world.mine) == before
+        job = run("clean_up", **EXPIRE)
+    assert (planned.status, job.status) == (JobStatus.SUCCEEDED, JobStatus.SUCCEEDED), job.error
+    assert snapshots() == {main.snapshot_id}
+    assert not replaced.exists()
+    assert data_files() == needed
+    assert all(file.exists() for file in needed)
+    assert sorted(open_table(*MINE).scan().to_arrow()["id"].to_pylist()) == [2, 3]
+    removed = AuditEvent.objects.get(action="table.remove_files").after["paths"]
+    assert set(removed) == {f"{world.mine}/{name}" for name in before.keys() - files(world.mine)}
+    assert str(replaced) in removed
+    assert AuditEvent.objects.get(action="maintenance.clean_up").after["files"] == len(removed)
+    assert job.result["files"] == job.result["planned"]["files"] == len(removed)
+    assert job.result["promise"]["kept"]
+    assert (job.result["skipped"]["foreign_files"], job.result["skipped"]["examples"]) == (
+        1,
+        [path],
+    )
+    assert warning(job) == planned.result["skipped"] == job.result["skipped"]
+    assert "files that only they name were not removed" in job.error
+    # Now nothing keeps other jobs from working.
+    assert "skipped" not in (run("compact", min_small_files=9).result or {})
+    orphans = run("remove_orphans", lambda *_, **__: {"orphan_files_count": 0, "orphan_bytes": 0})
+    assert orphans.status == JobStatus.SUCCEEDED, orphans.error
+    assert "skipped" not in orphans.result
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+@pytest.mark.parametrize("slot", ["list", "manifest"])
+def test_nothing_is_removed_while_a_needed_snapshot_is_unreadable(
+    world: World, plant, slot: str, kind: str
+):
+    """A tag or branch keeps it, and its manifest may name any file."""
+    open_table(*MINE).append(rows(1))
+    open_table(*MINE).overwrite(rows(2))
+    path = plant(slot)
+    change(ref("kept", planted_id(), kind))
+    before, location = files(world.mine), open_table(*MINE).metadata_location
+    with untouched(canaries(world)):
+        clean = run("clean_up", **EXPIRE)
+        orphans = run("remove_orphans", orphan_age=1)
+        listed = run("remove_orphans", is_dry_run=True)
+    assert files(world.mine) == before
+    assert open_table(*MINE).metadata_location == location
+    for job, effect in (
+        (clean, "No snapshots were removed"),
+        (orphans, "No orphans were removed"),
+        (listed, "No orphans were removed"),
+    ):
+        assert job.status == JobStatus.SUCCEEDED
+        assert job.error == (
+            f"{effect}: 1 manifest list or manifest of snapshot {planted_id()} may not be read for this"
+            " table, so the files that these snapshots need are unknown"
+        )
+        assert warning(job) == job.result["skipped"]
+        assert job.result == {
+            "skipped": {"foreign_files": 1, "examples": [path], "snapshots": [planted_id()]}
+        }
+    assert not AuditEvent.objects.filter(action="table.remove_files").exists()
+
+
+def test_a_snapshot_that_is_tagged_meanwhile_is_not_removed(world: World, plant, monkeypatch):
+    open_table(*MINE).append(rows(1))
+    open_table(*MINE).overwrite(rows(2))
+    plant("manifest")
+    remove = iceberg_snapshots._commit
+
+    def tag_first(*arguments: Any) -> Document:
+        change(ref("late", planted_id(), "tag"))
+        return remove(*arguments)
+
+    monkeypatch.setattr(iceberg_snapshots, "_commit", tag_first)
+    before = snapshots()
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.QUEUED
+    assert "is referenced by 'late'" in job.error
+    assert snapshots() == before
+    assert not AuditEvent.objects.filter(action="table.remove_files").exists()
+    monkeypatch.undo()
+    assert "may not be read" in work(job).error  # the next attempt keeps it, and removes nothing
+    assert snapshots() == before
+
+
+def test_no_file_is_removed_if_another_unreadable_snapshot_comes_meanwhile(
+    world: World, plant, monkeypatch
+):
+    open_table(*MINE).append(rows(1))
+    (replaced,) = data_files()
+    open_table(*MINE).overwrite(rows(2))
+    plant("manifest")
+    remove = iceberg_snapshots._commit
+
+    def plant_then_remove(*arguments: Any) -> Document:
+        plant_again()
+        return remove(*arguments)
+
+    def plant_again() -> None:
+        with monkeypatch.context() as unguarded:
+            unguarded.setattr(iceberg_files, "check_updates", lambda *_: iceberg_files.References())
+            change(updates(snapshot("list", world.path("hidden", "list")))[0])
+
+    monkeypatch.setattr(iceberg_snapshots, "_commit", plant_then_remove)
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert job.result["files"] == 0
+    assert replaced.exists()
+
+
+def test_nothing_is_removed_if_too_many_files_would_be_compared(world: World, plant, monkeypatch):
+    open_table(*MINE).append(rows(1))
+    open_table(*MINE).overwrite(rows(2))
+    plant("manifest")
+    monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 1)
+    before = files(world.mine)
+    job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED
+    assert job.error.startswith("No snapshots were removed: some manifests may not be read")
+    assert files(world.mine) == before
+
+
+def test_no_needed_file_is_removed_by_another_name(world: World, plant):
+    """A snapshot that expires names it through a link."""
+    open_table(*MINE).append(rows(1))
+    (needed,) = data_files()
+    main = open_table(*MINE).current_snapshot()
+    assert main is not None
+    link = world.mine / "metadata" / "alias.parquet"
+    link.symlink_to(needed)
+    change(*updates(snapshot("data", f"file://{link}")))
+    change(ref("main", main.snapshot_id))
+    plant("manifest")
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert snapshots() == {main.snapshot_id}
+    assert job.result["files"] > 0
+    assert link.is_symlink()
+    assert open_table(*MINE).scan().to_arrow()["id"].to_pylist() == [1]
+
+
+# --- data files and delete files --------------------------------------------------------------------
+
+
+def append_foreign(world: World, attacker: Iceberg) -> str:
+    """Data files are committed whoever they belong to."""
+    path = world.path("hidden", "data")
+    body = {"requirements": [], "updates": updates(snapshot("data", path))}
+    assert attacker.call("POST", COMMIT, body).status_code == 200
+    return path
+
+
+def conflicting(*arguments: Any, **options: Any) -> dict[str, Any]:
+    raise CommitConflict("again")
+
+
+class Loading:
+    """Loads the table as the driver of a job does."""
+
+    def __init__(self) -> None:
+        self.left_out: list[Any] = []
+        self.requests: list[dict[str, Any]] = []
+
+    def __call__(self, job: Job, script: str, request: Any, report: Any, **_: Any) -> Any:
+        self.requests.append(dict(request))
+        token = tokens.issue_job_token(job.pk, job.attempts)
+        response = Iceberg(token).call("GET", COMMIT)
+        if response.status_code != 200:
+            raise CommitConflict(message_of(response))  # as the driver's kind of error says
+        properties = response.json()["metadata"]["properties"]
+        self.left_out.append(properties.get(LEFT_OUT_FILES))
+        return {}
+
+
+@pytest.fixture
+def always_compact(monkeypatch) -> None:
+    real = iceberg_statistics._measure
+    monkeypatch.setattr(
+        iceberg_statistics, "_measure", lambda *values: replace(real(*values), rewrite_files=9)
+    )
+
+
+@pytest.mark.usefixtures("always_compact")
+def test_rights_that_are_lost_before_the_table_is_loaded(world: World, plant, attacker):
+    """The attempt ends without a change, and the next one leaves out the file."""
+    requester = ApiKey.objects.get(name="who").principal
+    source = Table.objects.get(namespace__name="secret", name="t")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, table=source)
+    path = append_foreign(world, attacker)
+    location = open_table(*MINE).metadata_location
+    loading = Loading()
+
+    def losing(*arguments: Any, **options: Any) -> Any:
+        grant.delete()
+        return loading(*arguments, **options)
+
+    with untouched(canaries(world)):
+        job = run("compact", losing)
+        assert (job.status, job.error) == (JobStatus.QUEUED, refusal(path))
+        assert "leaves_out" not in loading.requests[0]
+        assert not job.leaves_out_files
+        work(job, loading)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert loading.requests[1]["leaves_out"] is True
+    assert loading.left_out == [f'["{path}"]']
+    assert job.result["skipped"] == {"foreign_files": 1, "examples": [path]}
+    assert open_table(*MINE).metadata_location == location
+
+
+@pytest.mark.usefixtures("always_compact")
+def test_an_attempt_without_files_to_leave_out_may_not_leave_out_files(
+    world: World, plant, attacker
+):
+    """What the attempt before recorded does not permit the process of this one to load any table."""
+    path = append_foreign(world, attacker)
+    job = run("compact", conflicting)
+    assert job.status == JobStatus.QUEUED
+    assert job.leaves_out_files
+    requester = ApiKey.objects.get(name="who").principal
+    source = Table.objects.get(namespace__name="secret", name="t")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, table=source)
+    append_foreign(world, attacker)
+    loading = Loading()
+
+    def losing(*arguments: Any, **options: Any) -> Any:
+        grant.delete()
+        return loading(*arguments, **options)
+
+    with untouched(canaries(world)):
+        work(job, losing)
+    assert "leaves_out" not in loading.requests[0]
+    assert (job.status, job.error) == (JobStatus.QUEUED, refusal(path))
+
+
+@pytest.mark.usefixtures("always_compact")
+def test_too_many_files_are_not_left_out(world: World, plant, attacker, monkeypatch):
+    monkeypatch.setattr(iceberg_skips, "MAX_LEFT_OUT", 0)
+    append_foreign(world, attacker)
+    for kind in ("compact", "rewrite_position_deletes"):
+        job = run(kind, Loading() if kind == "rewrite_position_deletes" else no_spark)
+        assert job.status == JobStatus.SUCCEEDED, job.error
+        is_skipped = kind == "compact"  # the other reads no data files
+        assert ("more than 0 files may not be read" in job.error) is is_skipped
+        assert ("skipped" in job.result) is is_skipped
+
+
+def test_the_reader_of_a_result_sees_few_paths_of_the_tables_own_metadata(
+    world: World, plant, attacker
+):
+    path = append_foreign(world, attacker)
+    job = run("compact", min_small_files=9)
+    text = f"{job.error} {job.result}"
+    assert "secret" not in text.replace(path, "")
+    assert job.result["skipped"]["examples"] == [path]
+
+
+def test_a_refused_file_makes_the_driver_try_again():
+    error = ValueError(refusal("file:///x"))
+    assert script.kind_of(error) == "conflict"
