@@ -252,6 +252,7 @@ def _apply(batch: Batch, operations: Sequence[Operation]) -> None:
     batch.locations = frozenset(
         location for operation in operations for location in operation.locations()
     )
+    batch.shares_locations = all(operation.shares_locations() for operation in operations)
     for index, operation in enumerate(operations):
         batch.begin(index, operation)
         try:

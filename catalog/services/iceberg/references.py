@@ -31,7 +31,7 @@ from catalog.regular_files import NotRegular
 from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files, is_cherry_picked
-from catalog.services.storage import file_references, recorded_references
+from catalog.services.storage import file_references, recorded_references, unread_snapshots
 from catalog.services.storage.file_owners import References
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
@@ -59,13 +59,8 @@ def require_read(table: Table, renew: Renew) -> None:
     Raises ServiceUnavailable if more is left than one call reads, and OSError while the storage of
     another table cannot be reached.
     """
-    notes = _leading_to(table)
-    _read(notes, renew)
-    if _leading_to(table).exists():
-        raise ServiceUnavailable(
-            f"Snapshots that may refer to files of '{table}' are still being read, so no files are"
-            " removed yet"
-        )
+    _read(unread_snapshots.leading_to(table), renew)
+    unread_snapshots.require_none(table)
     recorded_references.record_claimed(table)
 
 
@@ -81,28 +76,6 @@ def read_unread(renew: Renew = lambda: None) -> int:
             UnreadSnapshot.objects.filter(table__in=purged).delete()
             _read(UnreadSnapshot.objects.all(), renew)
     return UnreadSnapshot.objects.count()
-
-
-def _leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
-    """The notes of snapshots that may name files of a table."""
-    notes = UnreadSnapshot.objects.exclude(table=table)
-    names = set(notes.values_list("principal", flat=True).distinct())
-    former = recorded_references.former_tables(table)
-    leading, readers = UnreadSnapshot.objects.none(), []
-    for name in names:
-        committer = access.committer(name, counts_inactive=True)
-        if committer is None:
-            continue
-        if access.readable_tables(committer, [table.pk]):
-            readers.append(name)
-        elif former and (readable := access.readable_tables(committer, former)):
-            until = max(former[pk] for pk in readable)
-            leading |= notes.filter(principal=name, created_at__lt=until)
-    leading |= notes.filter(principal__in=readers)
-    free_until = file_references.was_free_before([table.pk]).get(table.pk)
-    if free_until is not None:
-        leading |= notes.filter(created_at__lt=free_until)
-    return leading
 
 
 def _read(notes: QuerySet[UnreadSnapshot], renew: Renew) -> None:

@@ -303,10 +303,15 @@ _COUNT = """
     WHERE EXISTS (
         SELECT FROM catalog_filereference r
         WHERE r.source_id = %s::bigint AND r.table_id = t.id AND NOT r.is_detached
-    ) AND NOT (t.state = 'dropped' AND EXISTS (
+    ) AND NOT (t.state = 'dropped' AND (EXISTS (
         SELECT FROM catalog_job j
         WHERE j.table_id = t.id AND j.kind = 'purge_table' AND j.status = 'succeeded'
-    ))
+    ) OR t.format = 'lance' AND EXISTS (
+        SELECT FROM catalog_table later JOIN catalog_job j ON j.table_id = later.id
+        WHERE later.location = t.location AND later.format = 'lance'
+            AND j.kind = 'purge_table' AND j.status = 'succeeded' AND j.created_at >= t.dropped_at
+            AND NOT EXISTS (SELECT FROM catalog_remainingfiles f WHERE f.table_id = later.id)
+    )))
 """
 
 
@@ -358,6 +363,15 @@ def describe_dependents(table: Table) -> str:
 
 
 def not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:
-    """Those of these tables that were not purged."""
+    """Those of these tables that were not purged.
+
+    A Lance table also counts as purged if a later one at its location was: that removed the whole directory.
+    """
     purged = Job.objects.purges().filter(table=OuterRef("pk"))
-    return tables.exclude(Exists(purged), state=TableState.DROPPED)
+    with_another = Job.objects.complete_purges().filter(
+        table__format=TableFormat.LANCE,
+        table__location=OuterRef("location"),
+        created_at__gte=OuterRef("dropped_at"),
+    )
+    is_purged = Exists(purged) | Q(Exists(with_another), format=TableFormat.LANCE)
+    return tables.exclude(is_purged, state=TableState.DROPPED)
