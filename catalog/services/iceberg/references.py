@@ -31,7 +31,7 @@ from catalog.regular_files import NotRegular
 from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files, is_cherry_picked
-from catalog.services.storage import file_references, recorded_references, unread_snapshots
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_owners import References
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
@@ -59,8 +59,8 @@ def require_read(table: Table, renew: Renew) -> None:
     Raises ServiceUnavailable if more is left than one call reads, and OSError while the storage of
     another table cannot be reached.
     """
-    _read(unread_snapshots.leading_to(table), renew)
-    unread_snapshots.require_none(table)
+    _read(recorded_references.unread_leading_to(table), renew)
+    recorded_references.require_none_unread(table)
     recorded_references.record_claimed(table)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from catalog import access
 from catalog.access import Principal
-from catalog.errors import ForeignFile
-from catalog.models import FileReference, FreeDirectory, Table
+from catalog.errors import ForeignFile, ServiceUnavailable
+from catalog.models import FileReference, FreeDirectory, Table, UnreadSnapshot
 from catalog.postgresql.cursors import hot_cursor
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Holder, References
@@ -276,6 +276,37 @@ def formerly_readable(
         if holders and access.readable_tables(committer, holders):
             readable.add(table.pk)
     return readable
+
+
+def unread_leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
+    """The notes of snapshots that may name files of a table."""
+    notes = UnreadSnapshot.objects.exclude(table=table)
+    names = set(notes.values_list("principal", flat=True).distinct())
+    former = former_tables(table) if names else {}
+    leading, readers = UnreadSnapshot.objects.none(), []
+    for name in names:
+        committer = access.committer(name, counts_inactive=True)
+        if committer is None:
+            continue
+        if access.readable_tables(committer, [table.pk]):
+            readers.append(name)
+        elif former and (readable := access.readable_tables(committer, former)):
+            until = max(former[pk] for pk in readable)
+            leading |= notes.filter(principal=name, created_at__lt=until)
+    leading |= notes.filter(principal__in=readers)
+    free_until = file_references.was_free_before([table.pk]).get(table.pk) if names else None
+    if free_until is not None:
+        leading |= notes.filter(created_at__lt=free_until)
+    return leading
+
+
+def require_none_unread(table: Table) -> None:
+    """Require that no unread snapshot may name files of a table. Raises ServiceUnavailable."""
+    if unread_leading_to(table).exists():
+        raise ServiceUnavailable(
+            f"Snapshots that may refer to files of '{table}' are still being read, so no files are"
+            " removed yet"
+        )
 
 
 def end_lapsed(source: Table) -> list[Table]:

@@ -24,7 +24,7 @@ from catalog.formats.lance.manifest import Contents
 from catalog.models import JobStatus, Table, TableFormat, TableVersion
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import manifests
-from catalog.services.storage import file_references, recorded_references, unread_snapshots
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_references import RETIRED
 from catalog.storage import locations
 
@@ -90,7 +90,7 @@ class NeededFiles:
         unread that may name files of the table, InvalidTableState if a version
         cannot be read, although it may exist, or if there are more than the limits.
         """
-        unread_snapshots.require_none(self._table)
+        recorded_references.require_none_unread(self._table)
         recorded_references.record_claimed(self._table)
         dependents = list(file_references.dependents(self._table).select_related("namespace"))
         holders = {row.pk: row for row in dependents if row.format == TableFormat.LANCE}
