@@ -150,19 +150,20 @@ def record_successor(table: Table) -> None:
     """Record the references to former tables in directories of a table: it has their files now.
 
     They open files only while their principals may read this table. Call it before files of the table are removed.
-    Three statements, and two more if there are some.
+    Two statements, and two to four more if there are former tables.
     """
     former = _former_directories(table)
     rows = FileReference.objects.filter(source__in=former).exclude(table=table)
+    rows = rows.select_related("source")
     references = []
     for row in rows.order_by("-source"):
         meeting = [own.path for own in former[row.source_id] if own.may_hold_files_of(row)]
         if not meeting:
             continue
-        if row.directories is not None:
-            # Of the others, this table has further files, or none.
+        if row.directories is not None or row.source.location != table.location:
+            # In the others, the former table has files that this one has not, or the reverse.
             row.directories = [
-                path for path in row.directories if locations.is_below_any(path, meeting)
+                path for path in row.directories or () if locations.is_below_any(path, meeting)
             ]
         references.append(
             FileReference(
