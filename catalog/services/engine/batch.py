@@ -105,7 +105,7 @@ class Batch:
         """Keys of the tables that the batch removed from the catalog, and whose data stays."""
         self.location_checks: Any = None
         """What was looked up about these; None once an operation may have changed that."""
-        self.shares_locations = False  # True if no operation locks them for itself alone
+        self.shares_locations = False  # True if no later operation locks them for itself alone
         self.placements: dict[int, Any] = {}
         """What was looked up about the object storage of namespaces; emptied in the same way."""
         self.has_storage_as_locked = True
