@@ -12,6 +12,7 @@ from catalog import identifiers
 from catalog.access import Principal
 from catalog.errors import (
     CatalogError,
+    CredentialsRefused,
     InvalidInput,
     NamespaceNotFound,
     OutcomeUnknown,
@@ -45,7 +46,7 @@ def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> C
             f"The {error.strerror}; try again later", retry_seconds=stores.retry_seconds(error)
         )
     has_committed = actor is not None and actor.progress.committed
-    if isinstance(refusal, ServiceUnavailable) and has_committed:
+    if isinstance(refusal, (ServiceUnavailable, CredentialsRefused)) and has_committed:
         refusal = OutcomeUnknown(
             f"The change was made, and what follows it failed: {refusal.message}"
         )

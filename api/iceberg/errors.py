@@ -42,6 +42,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.PermissionDenied: (403, "NotAuthorizedException"),
     # Not 409, which Iceberg's clients interpret as "exists already" or "is not empty".
     errors.Protected: (403, "NotAuthorizedException"),
+    errors.CredentialsRefused: (403, "NotAuthorizedException"),
     errors.ApprovalRequired: (403, "NotAuthorizedException"),
     errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
     errors.TableNotFound: (404, "NoSuchTableException"),

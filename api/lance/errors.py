@@ -62,6 +62,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.Busy: (HTTPStatus.SERVICE_UNAVAILABLE, 17),
     errors.InvalidTableState: (HTTPStatus.CONFLICT, 19),
     errors.TableHasNoData: (HTTPStatus.CONFLICT, 19),
+    errors.CredentialsRefused: (HTTPStatus.CONFLICT, 19),
     errors.SchemaMismatch: (HTTPStatus.BAD_REQUEST, 20),
     errors.TooManyAttempts: (HTTPStatus.TOO_MANY_REQUESTS, 21),
     TooManyRequests: (HTTPStatus.TOO_MANY_REQUESTS, 21),

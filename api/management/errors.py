@@ -84,6 +84,7 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.CommitConflict: (409, "Commit conflict"),
     errors.InvalidTableState: (409, "Invalid table state"),
     errors.TableHasNoData: (409, "Table has no data"),
+    errors.CredentialsRefused: (409, "Credentials refused"),
     errors.InvalidTransactionState: (409, "Invalid transaction state"),
     errors.InvalidJobState: (409, "Invalid job state"),
     errors.InvalidApprovalState: (409, "Invalid approval state"),

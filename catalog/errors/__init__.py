@@ -68,6 +68,7 @@ families: ``base``, ``inputs``, ``not_found``, ``conflicts``, ``access``, ``avai
     │   ├── RequirementFailed
     │   └── CommitConflict          concurrent commits won every attempt; nothing changed
     ├── InvalidTableState
+    │   ├── CredentialsRefused      nobody gets credentials for the table
     │   └── TableHasNoData          the table is declared and has no version yet
     ├── Unauthenticated
     │   └── TokenExpired            the token was valid before; request another
@@ -100,6 +101,7 @@ from catalog.errors.conflicts import (
     CannotRename,
     CommitConflict,
     Conflict,
+    CredentialsRefused,
     EngineProfileAlreadyExists,
     EngineProfileInUse,
     FunctionAlreadyExists,
@@ -180,6 +182,7 @@ __all__ = [
     "CommitConflict",
     "Conflict",
     "ContradictoryInput",
+    "CredentialsRefused",
     "DataTooLarge",
     "EngineProfileAlreadyExists",
     "EngineProfileInUse",

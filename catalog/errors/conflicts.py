@@ -230,6 +230,10 @@ class InvalidTableState(CatalogError):
     pass
 
 
+class CredentialsRefused(InvalidTableState):
+    """Nobody gets credentials for the table before somebody changes the catalog: to try again does not help."""
+
+
 class TableHasNoData(InvalidTableState):
     def __init__(self, table: Sequence[str]) -> None:
         self.table = tuple(table)

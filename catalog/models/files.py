@@ -1,8 +1,16 @@
+from typing import Self
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
 from catalog.models.tables import Table
+
+
+class FileReferenceQuerySet(models.QuerySet["FileReference"]):
+    def attached(self) -> Self:
+        """References that the owner of their source has not ended."""
+        return self.filter(is_detached=False)
 
 
 class FileReference(models.Model):
@@ -34,7 +42,19 @@ class FileReference(models.Model):
             " references of servers that record none: all directories."
         ),
     )
-    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    created_at = models.DateTimeField(
+        db_default=Now(),
+        editable=False,
+        help_text="When it was committed first, perhaps as one to a table that had the directories before.",
+    )
+
+    is_detached = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Whether the owner of the source has ended the reference: it opens no files, and keeps none.",
+    )
+
+    objects = FileReferenceQuerySet.as_manager()
 
     class Meta:
         constraints = [

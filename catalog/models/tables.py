@@ -96,6 +96,12 @@ class Table(models.Model):
     located_at = models.DateTimeField(
         db_default=Now(), editable=False, help_text="When the table got its location."
     )
+    restored_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When the table was last restored from the trash.",
+    )
     updated_at = models.DateTimeField(auto_now=True)
     dropped_at = models.DateTimeField(null=True, blank=True, editable=False)
 

@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.errors import CommitConflict
+from catalog.errors import CommitConflict, NotRecoverable
 from catalog.models import Job, JobKind, JobStatus, Table, TrashItem
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
@@ -18,6 +18,7 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.maintenance import job_runner
 from catalog.services.recovery import undrop_operations
+from catalog.services.storage import file_references
 from catalog.services.tables import table_operations
 from tests.factories import files, make_namespace
 from tests.security.inotify import watched
@@ -259,3 +260,46 @@ def test_a_clone_of_a_branch_of_a_clone_is_a_dependent_of_both(source):
         for kind in ("clean_up", "remove_orphans"):
             assert run(kind, table).status == JobStatus.SUCCEEDED
     assert read(("a", "second")) == [2, 7]
+
+
+def test_a_clone_whose_directory_was_purged_with_a_later_table_needs_nothing(source):
+    """It cannot be restored from the trash, nor read."""
+    clone = make_clone(2)
+    _deregistered()
+    register = registration_operations.RegisterTable(table=("a", "u"), location=clone.location)
+    commit([register], actor=ADA)
+    item = drop(("a", "u"))
+    assert [row.pk for row in file_references.dependents(source)] == [clone.pk, item.table_id]
+    assert purge(item).status == JobStatus.SUCCEEDED
+    assert not file_references.dependents(source).exists()
+    assert file_references.count_dependents(source) == 0
+    assert run("clean_up").status == JobStatus.SUCCEEDED
+    assert versions() == [4]
+    with pytest.raises(NotRecoverable):
+        undrop(TrashItem.objects.get(table=clone))
+
+
+def test_the_purge_of_a_table_beside_a_clone_does_not_count_as_its_own(source):
+    clone = make_clone(2)
+    _deregistered()
+    make_clone(3, ("a", "u"))
+    assert purge(drop(("a", "u"))).status == JobStatus.SUCCEEDED
+    assert [row.pk for row in file_references.dependents(source)] == [clone.pk]
+    assert file_references.count_dependents(source) == 1
+    assert run("clean_up").status == JobStatus.SUCCEEDED
+    assert versions() == [2, 4]
+
+
+def test_a_purge_before_a_clone_was_deregistered_does_not_count_as_its_own(source):
+    """Its directory was written since."""
+    clone = make_clone(2)
+    location = clone.location
+    assert purge(drop(CLONE)).status == JobStatus.SUCCEEDED
+    lance.dataset(source.location).shallow_clone(location, 2)
+    commit([registration_operations.RegisterTable(table=CLONE, location=location)], actor=ADA)
+    again = find(CLONE)
+    _deregistered()
+    assert [row.pk for row in file_references.dependents(source)] == [again.pk]
+    assert file_references.count_dependents(source) == 1
+    assert run("clean_up").status == JobStatus.SUCCEEDED
+    assert versions() == [2, 4]

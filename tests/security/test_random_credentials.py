@@ -66,9 +66,6 @@ class Bucket(RandomLives):
     def filters(self, tenant: str, prefix: str = "") -> dict[str, Any]:
         return {f"{prefix}owner": tenant}
 
-    def examine_failure(self, answer: HttpResponse) -> None:
-        assert b"another table has files inside" in answer.content, answer.content
-
     def step(self) -> None:
         super().step()
         self.note_signed()

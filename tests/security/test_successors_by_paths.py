@@ -27,7 +27,7 @@ from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery.undrop_operations import UndropTable
-from catalog.services.storage import recorded_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables import dependents
 from catalog.services.tables.table_operations import DropTable
@@ -84,7 +84,49 @@ def test_an_owner_detaches_dependents_of_the_former_table(world: World, attacker
     Principal.objects.get(name="who").grants.filter(namespace=following.namespace).delete()
     assert dependents.detach_dependents(actor=SYSTEM, table=NEXT) == dependents.Detachment(1, 0)
     recorded_references.record_claimed(following)
-    assert not FileReference.objects.exists()
+    assert not file_references.dependents(following).exists()
+
+
+def test_an_owner_detaches_dependents_of_a_present_table_around(world: World, attacker: Iceberg):
+    """They stay dependents of that table, until a principal that may read the table commits a reference again."""
+    data = refer_into(attacker, world.mine.parent / "shared", is_dropped=False)
+    make_iceberg_table("other", "next", location=f"file://{data.parent}")
+    following = Table.objects.named(("other", "next")).get()
+    source = Table.objects.named(SOURCE).get()
+    answer = dependents.detach_dependents(actor=SYSTEM, table=("other", "next"))
+    assert answer == dependents.Detachment(1, 0)
+    recorded_references.record_claimed(following)
+    assert not file_references.dependents(following).exists()
+    assert [row.name for row in file_references.dependents(source)] == ["t"]
+    mask = closure(Privilege.READ).value
+    who = Principal.objects.get(name="who")
+    who.grants.create(mask=mask, table=following)
+    recorded_references.record_claimed(following)
+    assert [row.name for row in file_references.dependents(following)] == ["t"]
+    who.grants.filter(table=following).delete()
+    answer = dependents.detach_dependents(actor=SYSTEM, table=("other", "next"))
+    assert answer == dependents.Detachment(1, 0)
+    who.grants.create(mask=mask, table=following)
+    added = updates(snapshot("data", f"file://{data}"))
+    response = attacker.call("POST", COMMIT, {"requirements": [], "updates": added})
+    assert response.status_code == 200, response.content
+    assert [row.name for row in file_references.dependents(following)] == ["t"]
+
+
+def test_a_reference_of_another_principal_to_the_former_table_stays(
+    world: World, attacker: Iceberg
+):
+    """The first reference is of a principal that may not read the table, and another one is of one that may."""
+    data = refer_into(attacker, world.mine.parent / "shared")
+    make_iceberg_table(*NEXT, location=f"file://{data.parent}")
+    following, source = Table.objects.named(NEXT).get(), Table.objects.get(name="source")
+    Principal.objects.create(name="user:reader", kind="user", level="admin")
+    Principal.objects.get(name="who").grants.filter(namespace=following.namespace).delete()
+    assert dependents.detach_dependents(actor=SYSTEM, table=NEXT) == dependents.Detachment(1, 0)
+    FileReference.objects.filter(source=source).update(principal="user:reader")
+    recorded_references.record_claimed(following)
+    (reference,) = FileReference.objects.attached().filter(source=following)
+    assert (reference.principal, reference.directories) == ("user:reader", [str(data.parent)])
 
 
 @pytest.mark.parametrize("change", ["nothing", "path", "location", "and back"])

@@ -105,13 +105,13 @@ class Batch:
         """Keys of the tables that the batch removed from the catalog, and whose data stays."""
         self.location_checks: Any = None
         """What was looked up about these; None once an operation may have changed that."""
+        self.shares_locations = False  # True if no later operation locks them for itself alone
         self.placements: dict[int, Any] = {}
         """What was looked up about the object storage of namespaces; emptied in the same way."""
         self.has_storage_as_locked = True
         """False once an operation may have changed the storage of the locked namespaces."""
         self.events: list[audit_records.NewEvent] = []
-        self._index = 0
-        self._keeps_locations = True
+        self._index, self._keeps_locations = 0, True
         self._added_versions: list[tuple[int, NewVersion]] = []
         """The added versions, each with the index of its operation."""
         self._namespaces: dict[uuid.UUID, Namespace] = {}

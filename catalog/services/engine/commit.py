@@ -252,7 +252,10 @@ def _apply(batch: Batch, operations: Sequence[Operation]) -> None:
     batch.locations = frozenset(
         location for operation in operations for location in operation.locations()
     )
+    locking = (i for i, operation in enumerate(operations) if not operation.shares_locations())
+    last_locking = max(locking, default=0)
     for index, operation in enumerate(operations):
+        batch.shares_locations = index >= last_locking
         batch.begin(index, operation)
         try:
             batch.results.append(operation.apply(batch))

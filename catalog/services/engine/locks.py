@@ -213,7 +213,11 @@ def lock_locations() -> None:
 
 
 def share_locations() -> None:
-    """Exclude the transactions that call ``lock_locations`` until this one ends, and not others that call this."""
+    """Exclude the transactions that call ``lock_locations`` until this one ends, and not others that call this.
+
+    A transaction that may call ``lock_locations`` later calls that instead: two such would wait for each other. Whoever
+    calls ``lock_locations`` waits for the transactions that share the lock already, and later ones wait for it.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [0x4D6F6E6F])
 

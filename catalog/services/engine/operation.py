@@ -62,6 +62,10 @@ class Operation(ABC):
         """
         return False
 
+    def shares_locations(self) -> bool:
+        """True if the operation never calls ``locks.lock_locations``; known after ``prepare``."""
+        return False
+
     def only_adds(self) -> bool:
         """True if the operation only adds versions to a table that otherwise stays unchanged.
 

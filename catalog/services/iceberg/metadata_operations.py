@@ -191,13 +191,11 @@ class CommitMetadata(TableOperation):
         paths = iceberg_paths.named(self.file.document.get("properties", {}))
         return replace(self, paths=paths) if paths else self
 
+    def shares_locations(self) -> bool:
+        return self.location is None and not self.paths
+
     def only_adds(self) -> bool:
-        return (
-            self.location is None
-            and not self.paths
-            and not self.references
-            and not self.expired_files
-        )
+        return self.shares_locations() and not self.references and not self.expired_files
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)

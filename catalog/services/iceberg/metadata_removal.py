@@ -47,7 +47,10 @@ def retire(batch: Batch, row: Table, locations: Sequence[str]) -> list[int]:
     batch.flush()
     if row.paths.exists():
         # Another table can be registered from a file in a former location: ``metadata_files.require_lasting``.
-        locks.share_locations()
+        if batch.shares_locations:
+            locks.share_locations()
+        else:  # a later operation would wait for the others that share it, and they for this one
+            locks.lock_locations()
     versions = TableVersion.objects.visible().on("").filter(table=row)
     numbers = dict(
         versions.filter(manifest_path__in=locations).values_list("manifest_path", "version")

@@ -11,6 +11,7 @@ Whatever is left keeps the files of the tables that it may name. So a principal 
 tables that it may read, whose files it could refer to anyway, and from no others.
 """
 
+import errno
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,11 @@ _MAX_SECONDS = 300
 _MAX_REMEMBERED = 10_000
 """The most manifests whose references a call remembers, and the most directories of each."""
 
+_LASTING = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR}
+)
+"""Causes for which the owner of a file is responsible. Whoever keeps others from reading a file prevents no removals."""
+
 Renew = Callable[[], object]
 """Called repeatedly; renews the lease of a job, and may raise to stop. The next call continues."""
 
@@ -53,13 +59,8 @@ def require_read(table: Table, renew: Renew) -> None:
     Raises ServiceUnavailable if more is left than one call reads, and OSError while the storage of
     another table cannot be reached.
     """
-    notes = _leading_to(table)
-    _read(notes, renew)
-    if _leading_to(table).exists():
-        raise ServiceUnavailable(
-            f"Snapshots that may refer to files of '{table}' are still being read, so no files are"
-            " removed yet"
-        )
+    _read(recorded_references.unread_leading_to(table), renew)
+    recorded_references.require_none_unread(table)
     recorded_references.record_claimed(table)
 
 
@@ -75,28 +76,6 @@ def read_unread(renew: Renew = lambda: None) -> int:
             UnreadSnapshot.objects.filter(table__in=purged).delete()
             _read(UnreadSnapshot.objects.all(), renew)
     return UnreadSnapshot.objects.count()
-
-
-def _leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
-    """The notes of snapshots that may name files of a table."""
-    notes = UnreadSnapshot.objects.exclude(table=table)
-    names = set(notes.values_list("principal", flat=True).distinct())
-    former, former_until = recorded_references.former_pks(table)
-    readers, former_readers = [], []
-    for name in names:
-        committer = access.committer(name, counts_inactive=True)
-        if committer is None:
-            continue
-        if access.readable_tables(committer, [table.pk]):
-            readers.append(name)
-        elif former and access.readable_tables(committer, former):
-            former_readers.append(name)
-    leading = notes.filter(principal__in=readers)
-    leading |= notes.filter(principal__in=former_readers, created_at__lt=former_until)
-    free_until = file_references.was_free_before([table.pk]).get(table.pk)
-    if free_until is not None:
-        leading |= notes.filter(created_at__lt=free_until)
-    return leading
 
 
 def _read(notes: QuerySet[UnreadSnapshot], renew: Renew) -> None:
@@ -138,7 +117,8 @@ class _Cache:
         """The references in a manifest, and the number of files that it names.
 
         They are the same for every table, except that a table does not refer to itself. A manifest
-        that is torn, or may not be read, names nothing: nobody reads the table by it.
+        that is torn, or may not be read, names nothing: nobody reads the table by it. Raises OSError if it could not
+        be read at the moment.
         """
         added = taken_over = References()
         number = 0
@@ -177,8 +157,21 @@ def _batches(reader: TableFileIO, location: str) -> Iterator[list[tuple[str, boo
         files = next(data_files(reader, [location]))
         while batch := list(islice(files, _AT_ONCE)):
             yield batch
-    except (InvalidMetadata, ForeignFile):
-        return
+    except (InvalidMetadata, ForeignFile) as error:
+        _require_lasting(error)
+
+
+def _require_lasting(refusal: InvalidMetadata | ForeignFile) -> None:
+    """Raise the OSError behind a refusal to read a file, unless nobody can read the file later either."""
+    cause = refusal.__cause__
+    if (
+        isinstance(cause, OSError)
+        and cause.errno is not None
+        and not isinstance(cause, NotRegular)
+        and not stores.is_missing(cause)
+        and cause.errno not in _LASTING
+    ):
+        raise cause
 
 
 class _Reading:
@@ -263,7 +256,8 @@ class _Reading:
             return [], dict.fromkeys(snapshot.get("manifests") or (), is_own)
         try:
             listed = manifests.read_list(reader, location)
-        except (InvalidMetadata, ForeignFile):
+        except (InvalidMetadata, ForeignFile) as error:
+            _require_lasting(error)
             return [location], {}
         self._manifests_listed += len(listed)
         return [location], {

@@ -35,6 +35,7 @@ from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
+from catalog.services.iceberg import references
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.needed_files import NeededFiles
@@ -134,7 +135,7 @@ class _Cleaner:
         if fault:
             return {"before": before, "after": before, "note": f"nothing removed: {fault}"}
         try:
-            self._needed.update()
+            self._update_needed()
         except InvalidTableState as unknown:
             return {"before": before, "after": before, "note": f"nothing removed: {unknown}"}
         removals = [removal for branch in self._branches() if (removal := self._choose(branch))]
@@ -168,6 +169,10 @@ class _Cleaner:
             self._remove(removal)
         after = count_versions(self._table, self._policy).figures()
         return {**outcome, "after": after, "files": self._files, "bytes": self._bytes}
+
+    def _update_needed(self) -> None:
+        references.require_read(self._table, partial(jobs.renew_or_stop, self._job))
+        self._needed.update()
 
     def _branches(self) -> list[str]:
         """Branches, newest first, so that a branch comes before the one it was created from."""
@@ -280,7 +285,7 @@ class _Cleaner:
         branch, table = removal.branch, self._table
         free = set(removal.versions) - held_versions(table).get(branch, set())
         locks.await_commits(table.pk)  # later ones that need files of the table are refused
-        self._needed.update()
+        self._update_needed()
         if self._needed:  # the removal from another branch may have learned of it
             free.intersection_update(self._needed.unneeded(branch, free))
         return replace(removal, versions=tuple(sorted(free)))

@@ -30,6 +30,7 @@ from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
+from catalog.services.iceberg import references
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.needed_files import NeededFiles
@@ -85,7 +86,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> M
     reason = _reason_to_skip(table)
     needed = NeededFiles(table, report=partial(jobs.renew_or_stop, job))
     if not reason:
-        reason = _update(needed)
+        reason = _update(needed, job)
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"nothing removed: {reason}"}
@@ -107,7 +108,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> M
         job.result = {RETIRED: {}}
         jobs.save_result(job)
         locks.await_commits(table.pk)
-    if reason := _update(needed):  # the list may have taken long
+    if reason := _update(needed, job):  # the list may have taken long
         raise InvalidTableState(f"Nothing was removed: {reason}")
     is_referenced = {orphan: needed.needs(f"{table.location}/{orphan.path}") for orphan in orphans}
     referenced = [orphan for orphan in orphans if is_referenced[orphan]]
@@ -168,8 +169,9 @@ class _Remover:
             removed_files.record(self.job, unrecorded)
 
 
-def _update(needed: NeededFiles) -> str:
-    """Read what dependents need; the reason why that is unknown, or an empty string."""
+def _update(needed: NeededFiles, job: Job) -> str:
+    """Read what dependents need; the reason why that is unknown, or an empty string. Raises ServiceUnavailable, OSError."""
+    references.require_read(job.table, partial(jobs.renew_or_stop, job))
     try:
         needed.update()
     except InvalidTableState as unknown:

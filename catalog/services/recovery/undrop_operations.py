@@ -26,7 +26,7 @@ from catalog.models import (
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine import jobs, locks
+from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.batch import Batch
 from catalog.services.recovery.purge_operations import ACTIVE, TrashOperation
 from catalog.services.storage import iceberg_paths, namespace_claims, namespace_locations
@@ -265,11 +265,14 @@ def _restore_tables(
     """Restore locked, dropped tables in their current namespaces."""
     rows = [item.table for item in items if item.table is not None]
     jobs.cancel_jobs_of_tables(rows)
+    # After all locks: until then, files in their directories may have been named as those of other tables.
+    restored_at = database_clock.read_clock()
     for item in items:
         if (table := item.table) is None:
             continue
         table.state = TableState(item.content.get("state", TableState.LIVE))
         table.digest, table.dropped_at, table.updated_at = digest(table.identifier), None, batch.now
+        table.restored_at = restored_at
         if "materialized_view" in item.content:
             trash.restore_view(table, item.content["materialized_view"]).save(force_insert=True)
         batch.record(
@@ -281,7 +284,7 @@ def _restore_tables(
         )
     Table.objects.bulk_update(
         rows,
-        ["namespace", "name", "state", "digest", "dropped_at", "updated_at"],
+        ["namespace", "name", "state", "digest", "dropped_at", "restored_at", "updated_at"],
         batch_size=_AT_ONCE,
     )
     TrashItem.objects.filter(pk__in=[item.pk for item in items]).delete()

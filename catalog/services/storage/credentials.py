@@ -21,7 +21,13 @@ from prometheus_client import Counter
 
 from catalog import access
 from catalog.access import On, Principal
-from catalog.errors import CatalogError, InvalidLocation, ServiceUnavailable, TableNotFound
+from catalog.errors import (
+    CatalogError,
+    CredentialsRefused,
+    InvalidLocation,
+    ServiceUnavailable,
+    TableNotFound,
+)
 from catalog.identifiers import Identifier, label
 from catalog.models import Table, TableState
 from catalog.privileges import Privilege
@@ -49,7 +55,6 @@ _SHORTEST_RESERVATION = timedelta(hours=1)
 _SLOWEST_ISSUE = timedelta(minutes=1)
 """The time after the reservation of a location until its credentials begin. It is extended for later ones."""
 _DIRECTORIES_FRESH_SECONDS = 30
-_NOT_ALONE = "another table has files inside the location of this table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ def table_access(
     ``held`` are the privileges that were found when READ was checked. Without ``secrets``, or if the
     profile has no credentials for clients, it gets the address of the store alone. ``state`` changes
     whenever the table may get other directories, such as the ETag of its metadata. No statement as a
-    rule. Raises ServiceUnavailable.
+    rule. Raises ServiceUnavailable, and CredentialsRefused if another table has files inside the location.
     """
     if table.location.startswith("/"):
         return None
@@ -172,7 +177,7 @@ def require_available(actor: Principal, table: Identifier, location: str | None)
     So a token service that is unavailable, or another table with files inside the location, refuses the creation,
     rather than the answer to it.
     ``location`` is the client's choice, None: the server chooses one in the namespace. No statement
-    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound,
+    unless there are storage profiles. Raises ServiceUnavailable, CredentialsRefused, PermissionDenied, NamespaceNotFound,
     and InvalidLocation.
     """
     if not stores.object_roots() or (location and location.startswith(("/", "file:"))):
@@ -197,10 +202,10 @@ def require_available(actor: Principal, table: Identifier, location: str | None)
 
 
 def _require_alone(table: Identifier, path: str, configuration: StoreConfiguration) -> None:
-    """Raise ServiceUnavailable if another table has files inside the location of a new table."""
+    """Raise CredentialsRefused if another table has files inside the location of a new table."""
     _, foreign = TableFiles(FutureTable(table, path)).prefixes()
     if any(locations.is_below(directory, path) for directory in foreign):
-        raise _unavailable(configuration, _NOT_ALONE)
+        raise _refused(configuration)
 
 
 def discard_cache() -> None:
@@ -320,6 +325,13 @@ def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavai
     )
 
 
+def _refused(configuration: StoreConfiguration) -> CredentialsRefused:
+    return CredentialsRefused(
+        f"Storage profile '{configuration.profile}' issues no credentials: another table has files inside"
+        " the location of this table"
+    )
+
+
 # --- directories -------------------------------------------------------------------------------
 
 
@@ -337,7 +349,7 @@ def _directories_of(
     """The directories of a table in its store: its location, and others in which it alone has files.
 
     Two statements, repeated after a change of the table and every half minute. Raises
-    ServiceUnavailable if another table has files inside the location.
+    CredentialsRefused if another table has files inside the location.
     """
     key = (table.pk, table.location, state, configuration.roots)
     with _lock:
@@ -351,7 +363,7 @@ def _directories_of(
         if not any(locations.is_below(path, directory) for path in foreign)
     ]
     if table.location not in exclusive:
-        raise _unavailable(configuration, _NOT_ALONE)
+        raise _refused(configuration)
     others = [
         directory
         for directory in exclusive

@@ -6,7 +6,7 @@ source looks for its dependents first.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -102,8 +102,9 @@ def require_no_removal(sources: Collection[int]) -> None:
 _RECORD = """
     INSERT INTO catalog_filereference AS present (table_id, source_id, principal, directories)
     SELECT %s::bigint, %s::bigint, %s::text, %s::text[]
-    ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = CASE
-        WHEN present.principal = %s::text THEN excluded.directories
+    ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, is_detached = false,
+    directories = CASE
+        WHEN present.principal = %s::text OR present.is_detached THEN excluded.directories
         WHEN present.directories IS NOT NULL THEN ARRAY(
             SELECT unnest(excluded.directories) UNION SELECT unnest(present.directories)
         )
@@ -142,18 +143,43 @@ def record_dependence(
 
     References that it may not have committed open no directories.
     """
-    FileReference.objects.bulk_create(
-        [
-            FileReference(
-                table_id=table_id,
-                source_id=source,
-                principal=actor.name,
-                directories=enclosing(directories) if is_as_committed else [],
-            )
-            for source, directories in sorted(_by_source(table_id, foreign).items())
-        ],
-        ignore_conflicts=True,
+    add(
+        FileReference(
+            table_id=table_id,
+            source_id=source,
+            principal=actor.name,
+            directories=enclosing(directories) if is_as_committed else [],
+        )
+        for source, directories in sorted(_by_source(table_id, foreign).items())
     )
+
+
+def add(references: Iterable[FileReference]) -> None:
+    """Insert references, apart from those of tables that have one to the same source.
+
+    Detached ones are replaced by those whose principal may read the source. Two statements as a rule, or none.
+    """
+    rows = list(references)
+    if not rows:
+        return
+    FileReference.objects.bulk_create(rows, ignore_conflicts=True)
+    detached = FileReference.objects.filter(
+        is_detached=True,
+        table__in={row.table_id for row in rows},
+        source__in={row.source_id for row in rows},
+    )
+    pairs = set(detached.values_list("table", "source"))
+    for row in rows:
+        if (row.table_id, row.source_id) in pairs and may_read(row.principal, row.source_id):
+            detached.filter(table=row.table_id, source=row.source_id).update(
+                principal=row.principal, directories=row.directories, is_detached=False
+            )
+
+
+def may_read(name: str, source: int) -> bool:
+    """True if a principal may read a table, even if it cannot authenticate at the moment."""
+    committer = access.committer(name, counts_inactive=True)
+    return committer is not None and bool(access.readable_tables(committer, [source]))
 
 
 def is_within(path: str, directories: Collection[str] | None) -> bool:
@@ -268,18 +294,24 @@ def was_readable(path: str, warehouse: str) -> bool:
 
 def dependents(table: Table) -> QuerySet[Table]:
     """The tables, not yet purged, that refer to files of this one."""
-    references = FileReference.objects.filter(source=table, table=OuterRef("pk"))
+    references = FileReference.objects.attached().filter(source=table, table=OuterRef("pk"))
     return not_purged(Table.objects.filter(Exists(references)))
 
 
 _COUNT = """
     SELECT count(*) FROM catalog_table t
     WHERE EXISTS (
-        SELECT FROM catalog_filereference r WHERE r.source_id = %s::bigint AND r.table_id = t.id
-    ) AND NOT (t.state = 'dropped' AND EXISTS (
+        SELECT FROM catalog_filereference r
+        WHERE r.source_id = %s::bigint AND r.table_id = t.id AND NOT r.is_detached
+    ) AND NOT (t.state = 'dropped' AND (EXISTS (
         SELECT FROM catalog_job j
         WHERE j.table_id = t.id AND j.kind = 'purge_table' AND j.status = 'succeeded'
-    ))
+    ) OR t.format = 'lance' AND EXISTS (
+        SELECT FROM catalog_table later JOIN catalog_job j ON j.table_id = later.id
+        WHERE later.location = t.location AND later.format = 'lance'
+            AND j.kind = 'purge_table' AND j.status = 'succeeded' AND j.created_at >= t.dropped_at
+            AND NOT EXISTS (SELECT FROM catalog_remainingfiles f WHERE f.table_id = later.id)
+    )))
 """
 
 
@@ -294,7 +326,7 @@ def count_dependents(table: Table) -> int:
 def with_dependents(tables: QuerySet[Table]) -> QuerySet[Table]:
     """Those of these tables to whose files other tables refer, which are not yet purged."""
     holders = not_purged(Table.objects.all())
-    references = FileReference.objects.filter(source=OuterRef("pk"), table__in=holders)
+    references = FileReference.objects.attached().filter(source=OuterRef("pk"), table__in=holders)
     return tables.filter(Exists(references))
 
 
@@ -303,7 +335,7 @@ def dependents_of(
 ) -> dict[int, Dependents]:
     """The dependents of each of these tables that has some, as the actor may see them. Three statements at most."""
     holders = not_purged(Table.objects.all())
-    rows = FileReference.objects.filter(source__in=tables, table__in=holders)
+    rows = FileReference.objects.attached().filter(source__in=tables, table__in=holders)
     pairs = list(rows.order_by("table").values_list("source", "table"))
     if not pairs:
         return {}
@@ -331,6 +363,15 @@ def describe_dependents(table: Table) -> str:
 
 
 def not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:
-    """Those of these tables that were not purged."""
+    """Those of these tables that were not purged.
+
+    A Lance table also counts as purged if a later one at its location was: that removed the whole directory.
+    """
     purged = Job.objects.purges().filter(table=OuterRef("pk"))
-    return tables.exclude(Exists(purged), state=TableState.DROPPED)
+    with_another = Job.objects.complete_purges().filter(
+        table__format=TableFormat.LANCE,
+        table__location=OuterRef("location"),
+        created_at__gte=OuterRef("dropped_at"),
+    )
+    is_purged = Exists(purged) | Q(Exists(with_another), format=TableFormat.LANCE)
+    return tables.exclude(is_purged, state=TableState.DROPPED)

@@ -1,20 +1,19 @@
 """Checks whether references of a table to files outside its directories have been committed before."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import Q, QuerySet
-from django.db.models.expressions import RawSQL
 
 from catalog import access
 from catalog.access import Principal
-from catalog.errors import ForeignFile
-from catalog.models import FileReference, FreeDirectory, IcebergPath, Table, TableState
+from catalog.errors import ForeignFile, ServiceUnavailable
+from catalog.models import FileReference, FreeDirectory, Table, UnreadSnapshot
+from catalog.postgresql.cursors import hot_cursor
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Holder, References
-from catalog.services.storage.namespace_locations import any_of
 from catalog.services.storage.table_claims import claims_of, winners
 from catalog.storage import locations
 
@@ -23,7 +22,9 @@ def _unrecorded(table_id: int, references: References) -> set[tuple[int, str]]:
     """The references to other tables' files that a table has not committed. One statement, or none."""
     if not references.foreign:
         return set()
-    rows = FileReference.objects.filter(table_id=table_id, source_id__in=references.sources)
+    rows = FileReference.objects.attached().filter(
+        table_id=table_id, source_id__in=references.sources
+    )
     recorded = dict(rows.values_list("source_id", "directories"))
     return {
         (source, directory)
@@ -122,8 +123,10 @@ def record_claimed(table: Table) -> None:
     warehouse = locations.allowed_roots()[0]
     rows = FreeDirectory.objects.exclude(table=table).filter(matches)
     by_principal: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for holder, path, name in rows.values_list("table", "path", "principal"):
+    committed_at: dict[int, datetime] = {}
+    for holder, path, name, moment in rows.values_list("table", "path", "principal", "created_at"):
         by_principal[name].append((holder, path))
+        committed_at[holder] = min(moment, committed_at.get(holder, moment))
     for name, directories in by_principal.items():
         committer = access.committer(name, counts_inactive=True)
         may_read = committer is not None and bool(access.readable_tables(committer, [table.pk]))
@@ -131,17 +134,15 @@ def record_claimed(table: Table) -> None:
         for holder, path in directories:
             if may_read or file_references.was_readable(path, warehouse):
                 by_holder[holder].add(path)
-        FileReference.objects.bulk_create(
-            [
-                FileReference(
-                    table_id=pk,
-                    source=table,
-                    principal=name,
-                    directories=file_references.enclosing(paths),
-                )
-                for pk, paths in sorted(by_holder.items())
-            ],
-            ignore_conflicts=True,
+        file_references.add(
+            FileReference(
+                table_id=pk,
+                source=table,
+                principal=name,
+                directories=file_references.enclosing(paths),
+                created_at=committed_at[pk],
+            )
+            for pk, paths in sorted(by_holder.items())
         )
 
 
@@ -149,86 +150,115 @@ def record_successor(table: Table) -> None:
     """Record the references to former tables in directories of a table: it has their files now.
 
     They open files only while their principals may read this table. Call it before files of the table are removed.
-    Two statements, and one if there are some.
+    Two statements, and two to four more if there are former tables.
     """
-    directories = _directories(table)
-    since = _around(directories)
-    for path, moment in directories.items():
-        since[path] = max(moment, since.get(path, moment))
-    rows = FileReference.objects.filter(source__in=former_tables(table, directories))
-    newest: dict[int, FileReference] = {}
-    for row in rows.exclude(table=table).select_related("source").order_by("-source"):
-        if row.source.location != table.location:
-            # The former table has files elsewhere too, and this one may have further files.
-            named = row.directories or []
-            inside = [(path, own) for path in named for own in _line(path) if own in directories]
-            times = [directories[own] for _, own in inside]
-            times += [since[path] for path in named if path in since]
-            if named and not times:
-                continue
-            # Commits since then named no files in its directories as files of the former table.
-            if row.created_at > max(times or directories.values()) + file_references.COMMIT_TIME:
-                continue
-            row.directories = sorted({path for path, _ in inside})
-        newest.setdefault(row.table_id, row)
-    FileReference.objects.bulk_create(
-        [
+    former = _former_directories(table)
+    rows = FileReference.objects.filter(source__in=former).exclude(table=table)
+    rows = rows.select_related("source")
+    references = []
+    for row in rows.order_by("-source"):
+        meeting = [own.path for own in former[row.source_id] if own.may_hold_files_of(row)]
+        if not meeting:
+            continue
+        if row.directories is not None or row.source.location != table.location:
+            # In the others, the former table has files that this one has not, or the reverse.
+            row.directories = [
+                path for path in row.directories or () if locations.is_below_any(path, meeting)
+            ]
+        references.append(
             FileReference(
                 table_id=row.table_id,
                 source=table,
                 principal=row.principal,
                 directories=row.directories,
+                created_at=row.created_at,
             )
-            for row in newest.values()
-        ],
-        ignore_conflicts=True,
-    )
-
-
-def _directories(table: Table) -> dict[str, datetime]:
-    """The directories of a table, each with the time at which the table got it."""
-    rows = list(
-        Table.objects.filter(pk=table.pk).values_list(
-            "located_at", "paths__path", "paths__created_at"
         )
+    file_references.add(references)
+
+
+@dataclass(frozen=True, slots=True)
+class _FormerDirectory:
+    """A directory of a table in which another one had files before."""
+
+    path: str
+    until: datetime
+    """The time before which commits may have named the files there as those of the other table."""
+
+    def may_hold_files_of(self, reference: FileReference) -> bool:
+        """True if a reference to the other table may lead to files in the directory, or it is unknown where it leads."""
+        if reference.created_at >= self.until:
+            return False
+        return not reference.directories or any(
+            locations.is_below_any(path, [self.path]) or locations.is_below(self.path, path)
+            for path in reference.directories
+        )
+
+
+_FORMER = """
+    WITH own (path, since, present_since) AS (
+        SELECT location, located_at, restored_at FROM catalog_table WHERE id = %(table)s
+        UNION ALL
+        SELECT p.path, p.created_at, t.restored_at
+        FROM catalog_icebergpath p JOIN catalog_table t ON t.id = p.table_id WHERE t.id = %(table)s
+    ), at (path, until) AS (
+        -- A table that moves back has had the location since it had the path.
+        SELECT path, GREATEST(min(since), max(present_since)) FROM own GROUP BY path
+    ), around (path, own, since) AS (
+        SELECT line.path, line.own, min(own.since)
+        FROM unnest(%(paths)s::text[], %(owns)s::text[]) AS line (path, own) JOIN own ON own.path = line.own
+        GROUP BY line.path, line.own
     )
-    # A table that moves back has had the location since it had the path.
-    return {table.location: rows[0][0], **{path: since for _, path, since in rows if path}}
+    SELECT t.id, at.path, at.until FROM at JOIN catalog_table t ON t.location = at.path
+    WHERE t.state = 'dropped' AND t.id <> %(table)s
+    UNION
+    SELECT t.id, at.path, at.until FROM at
+    JOIN catalog_icebergpath p ON p.path = at.path JOIN catalog_table t ON t.id = p.table_id
+    WHERE t.state = 'dropped' AND t.id <> %(table)s
+    UNION
+    SELECT t.id, around.own, around.since FROM around JOIN catalog_table t ON t.location = around.path
+    WHERE t.state = 'dropped' AND t.id <> %(table)s
+    UNION
+    SELECT p.table_id, around.own, around.since
+    FROM around JOIN catalog_icebergpath p ON p.path = around.path
+    WHERE p.created_at <= around.since AND p.table_id <> %(table)s
+"""
 
 
-def former_tables(table: Table, directories: Mapping[str, datetime]) -> QuerySet[Table]:
-    """The tables whose files a table may have got with its directories, and that were not purged.
+def _former_directories(table: Table) -> dict[int, list[_FormerDirectory]]:
+    """The tables whose files a table may have got with its directories, and that were not purged, with these directories.
 
     They are dropped tables with one of the directories, or with one around it, and tables in any state that had a path
     around it earlier. Only principals that may manage them get such directories. So strangers cannot prevent
-    removals from the table.
+    removals from the table. A table that was restored may have got files of tables that had its directories meanwhile.
     """
-    around = _around(directories)
-    lines = [path for directory in directories for path in _line(directory)]
-    earlier = RawSQL(
-        """
-        SELECT p.id FROM unnest(%s::text[], %s::timestamptz[]) AS around (path, since)
-        JOIN catalog_icebergpath p ON p.path = around.path AND p.created_at <= around.since
-        """,
-        [list(around), list(around.values())],
+    own = [table.location, *table.paths.values_list("path", flat=True)]
+    lines = [(parent, path) for path in own for parent in locations.parents(path)]
+    cursor = hot_cursor()
+    cursor.execute(
+        _FORMER,
+        {
+            "table": table.pk,
+            "paths": [parent for parent, _ in lines],
+            "owns": [path for _, path in lines],
+        },
     )
-    dropped = Table.objects.filter(state=TableState.DROPPED)
-    paths = IcebergPath.objects.filter(
-        path__in=any_of(directories), table__state=TableState.DROPPED
-    )
-    # As a union, each part of which uses an index.
-    keys = dropped.filter(location__in=any_of(lines)).values("pk")
-    keys = keys.union(
-        paths.values("table"), IcebergPath.objects.filter(pk__in=earlier).values("table")
-    )
-    return file_references.not_purged(Table.objects.filter(pk__in=keys).exclude(pk=table.pk))
+    former: dict[int, list[_FormerDirectory]] = defaultdict(list)
+    for pk, path, until in cursor.fetchall():
+        former[pk].append(_FormerDirectory(path, until + file_references.COMMIT_TIME))
+    if former:
+        present = file_references.not_purged(Table.objects.filter(pk__in=list(former)))
+        remaining = set(present.values_list("pk", flat=True))
+        former = {pk: former[pk] for pk in former if pk in remaining}
+    return former
 
 
-def former_pks(table: Table) -> tuple[set[int], datetime]:
-    """The former tables of a table, and the time before which commits may have named their files in its directories."""
-    directories = _directories(table)
-    former = set(former_tables(table, directories).values_list("pk", flat=True))
-    return former, max(directories.values()) + file_references.COMMIT_TIME
+def former_tables(table: Table) -> dict[int, datetime]:
+    """The former tables in directories of a table, each with the time before which commits may have named its files there."""
+    return {
+        pk: max(directory.until for directory in directories)
+        for pk, directories in _former_directories(table).items()
+    }
 
 
 def formerly_readable(
@@ -236,68 +266,63 @@ def formerly_readable(
 ) -> set[int]:
     """The tables among these whose files were those of tables that the principal may read when it committed a snapshot.
 
-    One statement, and some for each table that has got a directory since.
+    One statement, and some for each table that has got a directory since, or was restored.
     """
     since = committed_at - file_references.COMMIT_TIME
-    moved = Q(located_at__gt=since) | Q(paths__created_at__gt=since)
-    return {
-        table.pk
-        for table in Table.objects.filter(moved, pk__in=tables).distinct()
-        if access.readable_tables(committer, former_pks(table)[0])
-    }
+    moved = Q(located_at__gt=since) | Q(paths__created_at__gt=since) | Q(restored_at__gt=since)
+    readable = set()
+    for table in Table.objects.filter(moved, pk__in=tables).distinct():
+        former = former_tables(table)
+        holders = {pk for pk, until in former.items() if committed_at < until}
+        if holders and access.readable_tables(committer, holders):
+            readable.add(table.pk)
+    return readable
 
 
-def _line(path: str) -> list[str]:
-    return [path, *locations.parents(path)]
+def unread_leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
+    """The notes of snapshots that may name files of a table."""
+    notes = UnreadSnapshot.objects.exclude(table=table)
+    names = set(notes.values_list("principal", flat=True).distinct())
+    former = former_tables(table) if names else {}
+    leading, readers = UnreadSnapshot.objects.none(), []
+    for name in names:
+        committer = access.committer(name, counts_inactive=True)
+        if committer is None:
+            continue
+        if access.readable_tables(committer, [table.pk]):
+            readers.append(name)
+        elif former and (readable := access.readable_tables(committer, former)):
+            until = max(former[pk] for pk in readable)
+            leading |= notes.filter(principal=name, created_at__lt=until)
+    leading |= notes.filter(principal__in=readers)
+    free_until = file_references.was_free_before([table.pk]).get(table.pk) if names else None
+    if free_until is not None:
+        leading |= notes.filter(created_at__lt=free_until)
+    return leading
 
 
-def _around(directories: Mapping[str, datetime]) -> dict[str, datetime]:
-    """What is above directories, each with the latest time of one below it."""
-    around: dict[str, datetime] = {}
-    for path, since in directories.items():
-        for parent in locations.parents(path):
-            around[parent] = max(since, around.get(parent, since))
-    return around
+def require_none_unread(table: Table) -> None:
+    """Require that no unread snapshot may name files of a table. Raises ServiceUnavailable."""
+    if unread_leading_to(table).exists():
+        raise ServiceUnavailable(
+            f"Snapshots that may refer to files of '{table}' are still being read, so no files are"
+            " removed yet"
+        )
 
 
 def end_lapsed(source: Table) -> list[Table]:
-    """Delete the references to files of a table whose principals may not read it; returns the tables that had some.
+    """Detach the tables whose references to files of a table are of principals that may not read it; returns these.
 
-    A principal that cannot authenticate at the moment counts with its privileges. References to former tables at
-    the location are deleted as well, and those to directories of the table that belonged to no table: they
-    would be recorded again. Nobody can read the files through these references.
+    A principal that cannot authenticate at the moment counts with its privileges. The references include those that follow
+    from references to former tables, and to directories that belonged to no table. Nobody can read the files through these
+    references. They are attached again when a principal that may read the table commits one.
     """
-    directories = _directories(source)
-    former = Table.objects.filter(location=source.location, state=TableState.DROPPED)
-    rows = FileReference.objects.filter(Q(source=source) | Q(source__in=former))
-    inside = Q()
-    for directory in directories:
-        inside |= Q(path=directory) | Q(path__startswith=directory + "/")
-    free = FreeDirectory.objects.filter(inside)
-    # Tables that had only a path of it, or one around it: their principals may still read their other files.
-    others_former = former_tables(source, directories).filter(state=TableState.DROPPED)
-    others_former = others_former.exclude(location=source.location)
-    others = [references.exclude(table=source) for references in (rows, free)]
-    tables = {pk for references in others for pk in _end(references, [source])}
-    for table in others_former:
-        references = FileReference.objects.filter(source=table).exclude(table=source)
-        tables |= _end(references, [source, table])
-    return list(Table.objects.filter(pk__in=tables).select_related("namespace").order_by("pk"))
-
-
-def _end(
-    references: QuerySet[FileReference] | QuerySet[FreeDirectory], sources: Sequence[Table]
-) -> set[int]:
-    """Delete references whose principals may read none of the sources; returns the tables that had some."""
+    record_claimed(source)
+    references = FileReference.objects.attached().filter(source=source)
     names = set(references.values_list("principal", flat=True))
-    lapsed = {name for name in names if not any(_may_read(name, source) for source in sources)}
+    lapsed = {name for name in names if not file_references.may_read(name, source.pk)}
     # A commit that has changed the principal meanwhile keeps its reference.
     ended = references.filter(principal__in=lapsed)
-    tables = set(ended.values_list("table", flat=True))
-    ended.delete()
-    return tables
-
-
-def _may_read(name: str, source: Table) -> bool:
-    committer = access.committer(name, counts_inactive=True)
-    return committer is not None and bool(access.readable_tables(committer, [source.pk]))
+    tables = list(ended.values_list("table", flat=True))
+    ended.update(is_detached=True)
+    return list(Table.objects.filter(pk__in=tables).select_related("namespace").order_by("pk"))

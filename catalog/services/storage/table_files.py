@@ -193,7 +193,9 @@ class TableFiles:
         """
         if not sources or not self._table.pk:
             return {}
-        rows = FileReference.objects.filter(table_id=self._table.pk, source_id__in=sources)
+        rows = FileReference.objects.attached().filter(
+            table_id=self._table.pk, source_id__in=sources
+        )
         references = {row.source_id: row for row in rows}
         valid = file_references.valid_sources(
             {source: row.principal for source, row in references.items()}

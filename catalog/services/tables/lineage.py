@@ -245,7 +245,8 @@ def _recorded(graph: _Graph, above: Collection[int], below: Collection[int]) -> 
     sources = Q(table__in=above) & access.visible_tables(graph.actor, "source__")
     holders = Q(source__in=below) & access.visible_tables(graph.actor, "table__")
     views = holders & ~Q(table__state=TableState.DROPPED)
-    of_views, of_files = MaterializedView.objects.order_by(), FileReference.objects.order_by()
+    of_views = MaterializedView.objects.order_by()
+    of_files = FileReference.objects.attached().order_by()
     parts: dict[EdgeKind, list[QuerySet[Any]]] = {
         EdgeKind.MATERIALIZED_VIEW: [of_views.filter(sources), of_views.filter(views)],
         EdgeKind.FILES: [of_files.filter(sources), of_files.filter(holders)],

@@ -108,6 +108,6 @@ def test_only_definite_refusals_are_final():
         *("Unauthenticated", "TokenExpired", "PermissionDenied"),
         *("TooManyAttempts", "TooManyRequests"),
         *("ServiceUnavailable", "Busy", "OutcomeUnknown", "CommitConflict"),
-        *("Protected", "ApprovalRequired"),
+        *("Protected", "ApprovalRequired", "CredentialsRefused"),
     }
     assert ServiceUnavailable not in final

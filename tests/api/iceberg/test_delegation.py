@@ -356,7 +356,7 @@ def test_nothing_is_created_around_files_of_another_table(lake: Lake, iceberg: I
     body = {"name": "new", "schema": ICEBERG_SCHEMA, "location": around, "stage-create": stage}
     with unchanged():
         answer = iceberg.call("POST", "namespaces/bound/tables", body, headers=DELEGATED)
-    assert answer.status_code == 503, answer.content
+    assert answer.status_code == 403, answer.content
     assert "another table has files inside" in answer.json()["error"]["message"]
     assert lake.store.keys(lake.bucket) == []
     iceberg.post("namespaces/bound/tables", body)  # without credentials
@@ -371,7 +371,7 @@ def test_nothing_is_registered_around_files_of_another_table(lake: Lake, iceberg
     body = {"name": "again", "metadata-location": location}
     with unchanged():
         answer = iceberg.call("POST", "namespaces/bound/register", body, headers=DELEGATED)
-    assert answer.status_code == 503, answer.content
+    assert answer.status_code == 403, answer.content
     assert "another table has files inside" in answer.json()["error"]["message"]
     iceberg.post("namespaces/bound/register", body)  # without credentials
 
