@@ -240,7 +240,8 @@ def test_undrop_restores_a_lance_table():
     changing = {"Transaction", "AuditEvent", "Job", "Table", "SearchDocument"}
     assert {name for name in before if before[name] != after[name]} <= changing
     old, new = (json.loads(*state["Table"]) for state in (before, after))
-    assert old | {"updated_at": new["updated_at"]} == new
+    assert new["restored_at"] > new["created_at"]
+    assert old | {name: new[name] for name in ("restored_at", "updated_at")} == new
     assert files(table.location) == on_disk
     assert lance_queries.count_rows(actor=etl, table=("ws", "t")) == 3
     (tag,) = lance_tags.list_tags(actor=SYSTEM, table=("ws", "t"))[0]
