@@ -21,7 +21,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, NotSupportedError, OperationalError, ProgrammingError
+from django.db import (
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+)
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
 
@@ -31,7 +37,8 @@ from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 from catalog.postgresql.schema import SchemaEditor
 
 _UNTRACED = nullcontext()
-_LOST = (OperationalError, InterfaceError)
+_LOST = (OperationalError, InterfaceError, InternalError)
+"""Errors by which a connection may be lost. A session that was idle in its transaction for too long ends with the last one."""
 _MOST_PARAMETERS = 65_535
 _PLANNED_AGAIN_AT = frozenset({100, 1_000, 10_000})
 """Numbers of requests of one connection.
@@ -135,7 +142,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.close()
 
     def close_if_ended(self) -> None:
-        """Close a connection that the server has ended while it was idle.
+        """Close a connection that the server has ended, while it was idle or in the request before.
 
         Without this, its next statement would fail, although it may be repeated. It costs one system call.
         """
@@ -143,8 +150,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return
         libpq = self.connection.pgconn
         readable = select.poll()
-        readable.register(libpq.socket, select.POLLIN)
         try:
+            readable.register(libpq.socket, select.POLLIN)  # a lost connection has no socket
             # The reason is read before the end. Notices may come to an idle connection, too.
             while readable.poll(0):
                 libpq.consume_input()
