@@ -41,7 +41,10 @@ PACKAGES = {
         *("tests/api/test_oidc.py", "tests/api/test_attempts.py"),
     ),
     "catalog/formats/iceberg": ("tests/catalog/formats/iceberg/",),
-    "catalog/services/iceberg": ("tests/catalog/services/iceberg/", "tests/api/iceberg/"),
+    "catalog/services/iceberg": (
+        *("tests/catalog/services/iceberg/", "tests/api/iceberg/"),
+        *("tests/security/test_unread_references.py", "tests/security/test_continued_manifests.py"),
+    ),
 }
 # Further tests that reach them.
 OTHERS = (

@@ -13,6 +13,7 @@ from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
     CommitConflict,
+    ForeignFile,
     InvalidIdentifier,
     InvalidInput,
     InvalidLocation,
@@ -198,6 +199,16 @@ def test_jobs_that_remove_files_need_the_manifests_of_every_snapshot(db):
     for kind in ("clean_up", "remove_orphans"):
         with pytest.raises(InvalidMetadata, match=r"none\.avro' cannot be read"):
             files.require_readable(row, document, kind)
+
+
+@pytest.mark.usefixtures("warehouse")
+def test_jobs_need_the_manifests_that_a_snapshot_without_a_list_names(db):
+    loaded = make_iceberg_table("ns", "t")
+    row = Table.objects.get(pk=loaded.pk)
+    snapshot = {"snapshot-id": 1, "manifests": ["/etc/m.avro"]}
+    document = {**loaded.document, "snapshots": [snapshot], "current-snapshot-id": 1}
+    with pytest.raises(ForeignFile):
+        files.require_readable(row, document, "compact")
 
 
 @pytest.mark.usefixtures("warehouse")
