@@ -195,10 +195,10 @@ def test_jobs_that_remove_files_need_the_manifests_of_every_snapshot(db):
     missing = f"{loaded.document['location']}/metadata/none.avro"
     older = {"snapshot-id": 1, "manifest-list": missing}
     document = {**loaded.document, "snapshots": [older]}
-    files.require_readable(row, document, "compact")
+    job_files.require_readable(row, document, "compact")
     for kind in ("clean_up", "remove_orphans"):
         with pytest.raises(InvalidMetadata, match=r"none\.avro' cannot be read"):
-            files.require_readable(row, document, kind)
+            job_files.require_readable(row, document, kind)
 
 
 @pytest.mark.usefixtures("warehouse")
@@ -208,7 +208,7 @@ def test_jobs_need_the_manifests_that_a_snapshot_without_a_list_names(db):
     snapshot = {"snapshot-id": 1, "manifests": ["/etc/m.avro"]}
     document = {**loaded.document, "snapshots": [snapshot], "current-snapshot-id": 1}
     with pytest.raises(ForeignFile):
-        files.require_readable(row, document, "compact")
+        job_files.require_readable(row, document, "compact")
 
 
 @pytest.mark.usefixtures("warehouse")
