@@ -14,9 +14,11 @@ from catalog.formats.iceberg.reading import Document
 from catalog.models import ApiKey, AuditEvent, Job, JobEvent, JobStatus, Table
 from catalog.policies import effective
 from catalog.privileges import Privilege, closure
+from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import iceberg_skips, iceberg_statistics, job_runner
 from catalog.services.maintenance.removals import iceberg_snapshots
@@ -288,6 +290,60 @@ def test_no_needed_file_is_removed_by_another_name(world: World, plant):
     assert open_table(*MINE).scan().to_arrow()["id"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize("spelling", ["file:/", "file://localhost/", "/", "link"])
+def test_no_file_is_removed_that_a_remaining_snapshot_names_otherwise(
+    world: World, plant, spelling: str
+):
+    """The table has the file again, as after the procedure add_files, which spells paths as Hadoop does."""
+    open_table(*MINE).append(rows(1))
+    (needed,) = data_files()
+    open_table(*MINE).overwrite(rows(2))
+    main = open_table(*MINE).current_snapshot()
+    assert main is not None
+    named = f"{spelling}{str(needed).lstrip('/')}"
+    if spelling == "link":
+        link = world.mine / "metadata" / "alias.parquet"
+        link.symlink_to(needed)
+        named = f"file://{link}"
+    change(*updates(snapshot("data", named)))
+    current = id_of_main()
+    plant("manifest")
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert snapshots() == {current}
+    assert job.result["files"] > 0
+    assert needed.exists()
+
+
+def id_of_main() -> int:
+    current = open_table(*MINE).current_snapshot()
+    assert current is not None
+    return int(current.snapshot_id)
+
+
+def test_snapshots_that_share_a_list_are_all_reported(world: World, plant):
+    """One expires, and a tag keeps the other one."""
+    open_table(*MINE).append(rows(1))
+    plant("manifest")
+    first = planted_id()
+    shared = open_table(*MINE).metadata.snapshots[-1].manifest_list
+    added = snapshot("manifest", world.path("hidden", "manifest"))
+    with pytest.MonkeyPatch.context() as unguarded:
+        unguarded.setattr(iceberg_files, "check_updates", lambda *_: iceberg_files.References())
+        change(
+            {"action": "add-snapshot", "snapshot": added | {"manifest-list": shared}},
+            ref("tagged", first, "tag"),
+        )
+    second = planted_id()
+    before = files(world.mine)
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert job.result["skipped"]["snapshots"] == sorted([first, second])
+    assert files(world.mine) == before
+
+
 # --- data files and delete files --------------------------------------------------------------------
 
 
@@ -357,6 +413,29 @@ def test_rights_that_are_lost_before_the_table_is_loaded(world: World, plant, at
 
 
 @pytest.mark.usefixtures("always_compact")
+def test_a_job_gets_no_304(world: World, plant, attacker):
+    """Its files are checked again whenever it loads the table."""
+    requester = ApiKey.objects.get(name="who").principal
+    source = Table.objects.get(namespace__name="secret", name="t")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, table=source)
+    path = append_foreign(world, attacker)
+    tag = attacker.call("GET", COMMIT)["ETag"]
+
+    def loading_twice(job: Job, *_: Any, **__: Any) -> Any:
+        client = Iceberg(tokens.issue_job_token(job.pk, job.attempts))
+        headers = {"If-None-Match": tag}
+        assert client.call("GET", COMMIT, headers=headers).status_code == 200
+        principal = jobs.principal_of_token(tokens.issue_job_token(job.pk, job.attempts))
+        assert iceberg_tables.find_etag(actor=principal, table=MINE) is None
+        grant.delete()
+        raise CommitConflict(message_of(client.call("GET", COMMIT, headers=headers)))
+
+    job = run("compact", loading_twice)
+    assert (job.status, job.error) == (JobStatus.QUEUED, refusal(path))
+    assert attacker.call("GET", COMMIT, headers={"If-None-Match": tag}).status_code == 304
+
+
+@pytest.mark.usefixtures("always_compact")
 def test_an_attempt_without_files_to_leave_out_may_not_leave_out_files(
     world: World, plant, attacker
 ):
@@ -379,6 +458,20 @@ def test_an_attempt_without_files_to_leave_out_may_not_leave_out_files(
         work(job, losing)
     assert "leaves_out" not in loading.requests[0]
     assert (job.status, job.error) == (JobStatus.QUEUED, refusal(path))
+
+
+def test_files_that_are_left_out_are_no_reason_to_sort_a_table_again(world: World, plant):
+    """They stay unsorted, so each job would rewrite all others."""
+    open_table(*MINE).append(rows(1))
+    open_table(*MINE).append(rows(2))
+    policy = effective([("test", {"strategy": "sort", "sort_order": "id"})])
+    before = iceberg_statistics.measure(row(), policy)
+    paths = frozenset(task.file.file_path for task in open_table(*MINE).scan().plan_files())
+    after = iceberg_statistics.measure(row(), policy, paths)
+    assert before is not None
+    assert after is not None
+    assert (before.unsorted_files, before.rewrite_files) == (2, 2)
+    assert (after.unsorted_files, after.unsorted_bytes, after.rewrite_files) == (0, 0, 0)
 
 
 @pytest.mark.usefixtures("always_compact")

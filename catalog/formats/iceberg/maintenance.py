@@ -294,6 +294,25 @@ def files_of(
     return files
 
 
+def needed_files(document: Document, io: CheckedIO) -> set[str]:
+    """The files that the snapshots of a table need, as its metadata names them.
+
+    Manifest lists, manifests, data files, delete files and statistics. Raises the errors of ``files_of``.
+    """
+    snapshots = document.get("snapshots") or []
+    listed = _manifests(snapshots, io)
+    return {
+        *(snapshot["manifest-list"] for snapshot in snapshots),
+        *listed,
+        *_sizes(listed.values(), io),
+        *(
+            file["statistics-path"]
+            for key in ("statistics", "partition-statistics")
+            for file in document.get(key) or []
+        ),
+    }
+
+
 def estimated_files_of(document: Document, snapshots: Collection[int]) -> tuple[int, int]:
     """About how many files only these snapshots refer to, and their bytes, without reading files.
 

@@ -15,6 +15,7 @@ from django.http import HttpResponse
 
 from api.iceberg import answers, delegation
 from catalog.access import SYSTEM, tokens
+from catalog.formats.iceberg.job_properties import LEFT_OUT_FILES
 from catalog.models import (
     AuditEvent,
     Grant,
@@ -29,6 +30,7 @@ from catalog.models import (
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg.jobs import files as job_files
 from catalog.services.storage import profiles
 from catalog.services.storage.client_sessions import token_services
 from catalog.services.storage.credentials import Credentials
@@ -516,6 +518,36 @@ def test_jobs_and_clients_share_no_compressed_answer(lake: Lake, iceberg: Iceber
             load(client)
         load(of_job, "?snapshots=refs")
         assert not tags["client"] & tags["job"]
+
+
+@pytest.mark.operation("loadTable")
+def test_jobs_that_leave_out_other_files_share_no_compressed_answer(lake: Lake, monkeypatch):
+    """Rights change without a new state of the table, and jobs of several kinds read different files."""
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    make_foreign(monkeypatch, left_out := set[str]())
+    start = job_operations.StartMaintenance(
+        table=("ns", "orders"), format=TableFormat.ICEBERG, kind_of_job="compact"
+    )
+    job = jobs.take(commit([start], actor=SYSTEM).results[0].pk)
+    assert job is not None
+    job.result = {"skipped": {}}
+    job.save()
+    client = Iceberg(tokens.issue_job_token(job.pk, job.attempts))
+    tags = set()
+    for files in ({"s3://b/x"}, {"s3://b/x", "s3://b/y"}, set(), {"s3://b/y"}):
+        left_out.clear()
+        left_out.update(files)
+        for tag in ("", *tags):
+            headers = {**DELEGATED, **GZIP, **({"If-None-Match": tag} if tag else {})}
+            loaded = client.call("GET", PATH, headers=headers)
+            properties = content_of(loaded)["metadata"]["properties"]
+            assert set(json.loads(properties.get(LEFT_OUT_FILES, "[]"))) == files
+        assert loaded["ETag"] not in tags
+        tags.add(loaded["ETag"])
+
+
+def make_foreign(monkeypatch: pytest.MonkeyPatch, files: set[str]) -> None:
+    monkeypatch.setattr(job_files, "left_out", lambda *arguments: frozenset(files))
 
 
 # --- how the fields come into the stored answer --------------------------------------------------

@@ -65,12 +65,15 @@ def survey(table: Holder, document: Document, kind: str) -> Unreadable:
         for path in named[snapshot["snapshot-id"]]
         if path in readable
     }
-    by_list = {s["manifest-list"]: s["snapshot-id"] for s in snapshots if s.get("manifest-list")}
+    by_list: dict[str, list[int]] = {}
+    for snapshot in snapshots:
+        if path := snapshot.get("manifest-list"):
+            by_list.setdefault(path, []).append(snapshot["snapshot-id"])
     lists = [path for path in by_list if path in readable]
     for path, entries in zip(lists, manifests.read_lists_unchecked(reader, lists), strict=True):
         contents = {entry.manifest_path: _is_deletes(entry) for entry in entries}
         readable = reader.readable(contents)
-        unreadable[by_list[path]] = contents.keys() - readable
+        unreadable |= dict.fromkeys(by_list[path], contents.keys() - readable)
         listed |= {manifest: contents[manifest] for manifest in contents if manifest in readable}
     return Unreadable(
         {id_: tuple(sorted(paths)) for id_, paths in unreadable.items() if paths},

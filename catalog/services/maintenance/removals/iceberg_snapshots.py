@@ -87,7 +87,8 @@ def _files(
 ) -> list[str]:
     """The table's own files that only the removed snapshots refer to, as far as they are known.
 
-    Without those that the metadata names through a link: another name of the file may be needed.
+    Without those that the metadata names through a link: another name of the file may be needed. A remaining
+    snapshot may also name a file through a link, or spell its path differently: canonical paths are compared.
     """
     removed = [s for s in document["snapshots"] if s["snapshot-id"] in set(snapshots)]
     both = {
@@ -99,13 +100,16 @@ def _files(
     limit = iceberg_statistics.MAX_FILES
     try:
         files = iceberg_maintenance.files_of(both, set(snapshots), reader, limit, unreadable)
+        if not files:
+            return []
+        needed = iceberg_maintenance.needed_files(remaining, reader)
     except ForeignFile:
-        files = None
-    named = {file["statistics-path"] for key in _STATISTICS for file in remaining.get(key) or []}
-    own = reader.files.own_paths(set(files or ()) - named)
-    foreign = foreign_files(job.table, {*own, *own.values()})
+        return []
+    own = reader.files.own_paths(files)
+    not_removed = {*reader.files.own_paths(needed).values()}
+    not_removed |= foreign_files(job.table, {*own, *own.values()}).keys()
     return sorted(
-        path for path, real in own.items() if real not in foreign and _literal(path) == real
+        path for path, real in own.items() if real not in not_removed and _literal(path) == real
     )
 
 
