@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.rest.scan_planning import PlanCompleted
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import load_file_io
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan
 from pyiceberg.typedef import Record
@@ -27,6 +28,7 @@ from catalog.formats.iceberg.schema import single_values
 from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, AnyIO, Written
 
 IO = AnyIO()
+PYICEBERG_IO = load_file_io({}, "file:///")
 SIMPLE = {
     "fields": [
         {"id": 1, "name": "id", "type": "long", "required": True},
@@ -107,7 +109,9 @@ def test_incremental_scans_plan_appended_files(table: Written):
 
     def between(start: int, end: int) -> list[str]:
         planned = paths(plan(table, start_snapshot_id=start, end_snapshot_id=end))
-        scan = IncrementalAppendScan(table.metadata, IO, from_snapshot_id=start, to_snapshot_id=end)
+        scan = IncrementalAppendScan(
+            table.metadata, PYICEBERG_IO, from_snapshot_id=start, to_snapshot_id=end
+        )
         assert sorted(planned) == sorted(task.file.file_path[-13:-8] for task in scan.plan_files())
         return planned
 
@@ -596,7 +600,7 @@ def test_pyiceberg_plans_the_same_tasks(tmp_path: Path, version):
     local = {
         task.file.file_path: task
         for task in DataScan(
-            made.metadata, IO, row_filter=BooleanExpression.model_validate(body)
+            made.metadata, PYICEBERG_IO, row_filter=BooleanExpression.model_validate(body)
         ).plan_files()
     }
     assert {task.file.file_path for task in tasks} == local.keys()
@@ -872,7 +876,9 @@ def test_plans_contain_every_matching_file(tmp_path_factory, specs, rows, filter
             else:
                 assert [holds(residuals[path], row) for row in group] == matching
         try:
-            scan = DataScan(made.metadata, IO, row_filter=BooleanExpression.model_validate(body))
+            scan = DataScan(
+                made.metadata, PYICEBERG_IO, row_filter=BooleanExpression.model_validate(body)
+            )
             theirs = {task.file.file_path for task in scan.plan_files()}
         except (TypeError, ValueError):
             continue  # PyIceberg compares None with a literal, or does not convert it
