@@ -240,9 +240,10 @@ class _Cursor(CursorWrapper):
         try:
             self.cursor.close()
         except self.db.Database.Error:
-            if not self.db.is_lost():
+            if not self.cursor.connection.closed:
                 with self.db.wrap_database_errors:
                     raise
+            self.cursor.close()  # without a statement
 
     def _is_in_transaction(self) -> bool:
         return self.db.in_atomic_block or not self.db.get_autocommit()
