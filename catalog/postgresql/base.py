@@ -104,6 +104,25 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 if time.monotonic() > deadline or _PERMANENT.search(str(error)):
                     raise
 
+    def ensure_connection(self) -> None:
+        """Open a connection if there is none, or only one that is known to be lost.
+
+        A lost connection stays where a transaction or a lock ended with its session: the next statement must fail.
+        """
+        connection = self.connection
+        if connection is not None and connection.closed and self._may_be_replaced():
+            self.close()
+        super().ensure_connection()
+
+    def get_autocommit(self) -> bool:
+        """Replace no lost connection: Django asks this after a request, too, and while a loss is reported."""
+        if self.connection is None:
+            self.ensure_connection()
+        return bool(self.autocommit)
+
+    def _may_be_replaced(self) -> bool:
+        return self.autocommit and not (self.in_atomic_block or self.session_locks)
+
     def make_cursor(self, cursor: Any) -> CursorWrapper:
         return _TracedCursor(cursor, self) if tracing.is_on() else _Cursor(cursor, self)
 
@@ -212,6 +231,19 @@ class _Cursor(CursorWrapper):
     def fetchall(self) -> Any:
         with self.db.wrap_database_errors:
             return self.cursor.fetchall()
+
+    def close(self) -> None:
+        """Close the cursor. A connection that is lost meanwhile is no failure: its next statement is.
+
+        Django closes cursors outside its handling of errors, which for a cursor in the server takes a statement.
+        """
+        try:
+            self.cursor.close()
+        except self.db.Database.Error:
+            if not self.cursor.connection.closed:
+                with self.db.wrap_database_errors:
+                    raise
+            self.cursor.close()  # without a statement
 
     def _is_in_transaction(self) -> bool:
         return self.db.in_atomic_block or not self.db.get_autocommit()

@@ -37,6 +37,12 @@ _USEFUL = 1_000
 _PLANNED_AGAIN_AT = (100, 1_000, 10_000)
 """Numbers of statements, as of the requests of ``DatabaseWrapper``."""
 _PLANS = b"DISCARD PLANS"
+SETTINGS = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
+"""Settings of the session. The statements read a few rows by their keys, in the order of an index.
+
+A plan that reads and sorts all versions of a table is cheaper if PostgreSQL expects fewer than the statement reads. The table
+may have any number of them.
+"""
 _MOST_BYTES = 1_000
 """Of the values of a row that clients write (``are_small``)."""
 
@@ -286,4 +292,6 @@ def _parameters() -> dict[str, Any]:
     parameters: dict[str, Any] = wrapper.get_connection_params()
     for name in ("cursor_factory", "context", "prepare_threshold", "server_side_binding"):
         parameters.pop(name, None)
-    return {**parameters, "autocommit": True}
+    settings = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
+    options = f"{parameters.get('options') or ''} {settings}".strip()
+    return {**parameters, "options": options, "autocommit": True}

@@ -1,13 +1,16 @@
 """Connections that PostgreSQL ends while they are idle."""
 
 import time
+from contextlib import nullcontext
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from catalog.models import Principal as PrincipalRow
+from catalog.postgresql.cursors import hot_cursor
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
+from catalog.services.engine.locks import advisory_lock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,13 +36,103 @@ def test_an_ended_connection_is_replaced_before_it_is_used():
 
 def test_a_connection_whose_end_was_noticed_is_replaced():
     """A statement outside Django has noticed the end, so Django keeps the connection."""
+    ended = lose()
+    connection.begin_request()
+    PrincipalRow.objects.create(name="user:ada")
+    assert backend() != ended
+
+
+def lose() -> int:
+    """Lose the connection, as a statement outside Django notices; returns the session that has ended."""
     ended = backend()
     end(ended)
     connection.connection.pgconn.exec_(b"SELECT 1")
     assert connection.connection.closed
-    connection.begin_request()
-    PrincipalRow.objects.create(name="user:ada")
+    return ended
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_lost_connection_is_replaced_outside_of_requests(in_transaction):
+    """Threads and jobs begin no request."""
+    ended = lose()
+    with transaction.atomic() if in_transaction else nullcontext():
+        PrincipalRow.objects.create(name="user:ada")
     assert backend() != ended
+    assert PrincipalRow.objects.filter(name="user:ada").exists()
+
+
+def test_a_lost_connection_is_replaced_for_the_cached_cursor():
+    ended = lose()
+    hot_cursor().execute("SELECT 1")
+    assert backend() != ended
+
+
+def change_under_a_lost_lock() -> None:
+    with advisory_lock("test") as is_acquired:
+        assert is_acquired
+        lose()
+        PrincipalRow.objects.create(name="user:ada")
+
+
+def test_a_lost_connection_with_a_lock_of_its_session_is_not_replaced():
+    """What follows would change data without the lock."""
+    with pytest.raises(OperationalError):
+        change_under_a_lost_lock()
+    assert not PrincipalRow.objects.filter(name="user:ada").exists()
+
+
+def change_before_and_after_the_loss() -> None:
+    with transaction.atomic():
+        PrincipalRow.objects.create(name="user:ada")
+        lose()
+        PrincipalRow.objects.create(name="user:bob")
+
+
+def test_a_lost_connection_in_a_transaction_is_not_replaced():
+    with pytest.raises(OperationalError):
+        change_before_and_after_the_loss()
+    assert not PrincipalRow.objects.filter(name__in=["user:ada", "user:bob"]).exists()
+
+
+def refuse() -> None:
+    raise OperationalError("the database is not there")
+
+
+def test_the_end_of_a_request_opens_no_connection(monkeypatch):
+    """A database that is away would turn the answer into a failure."""
+    lose()
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "connect", refuse)
+        connection.close_if_unusable_or_obsolete()
+    connection.close()
+
+
+def test_a_lost_write_is_reported_although_the_database_is_away(monkeypatch):
+    end(backend())
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "connect", refuse)
+        with pytest.raises(OutcomeLost):
+            PrincipalRow.objects.create(name="user:ada")
+    assert not PrincipalRow.objects.filter(name="user:ada").exists()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_rows_that_were_read_before_the_end_are_valid(in_transaction):
+    """PostgreSQL has sent them, and only the removal of the cursor fails."""
+    for name in ("user:ada", "user:bob"):
+        PrincipalRow.objects.create(name=name)
+    lost = pytest.raises(OperationalError) if in_transaction else nullcontext()
+    with lost, transaction.atomic() if in_transaction else nullcontext():
+        names = PrincipalRow.objects.order_by("name").values_list("name", flat=True)
+        rows = names.iterator(chunk_size=1)
+        assert next(rows) == "user:ada"
+        ended = backend()
+        end(ended)
+        rows.close()
+        assert connection.connection.closed
+        PrincipalRow.objects.create(name="user:eve")
+    assert backend() != ended
+    assert PrincipalRow.objects.filter(name="user:eve").exists() is not in_transaction
 
 
 def test_a_working_connection_stays():

@@ -74,6 +74,19 @@ def end_session(pid: int) -> None:
         other.execute("SELECT pg_terminate_backend(%s)", [pid])
 
 
+def test_no_plan_reads_all_rows_of_a_table():
+    """And the session has the limits of requests, as those of threads."""
+
+    async def work(connected: Pipeline) -> None:
+        scan, bitmap, lock_timeout = await row(connected, "settings")
+        assert (scan, bitmap) == ("off", "off")
+        assert lock_timeout != "0"
+
+    names = ("enable_seqscan", "enable_bitmapscan", "lock_timeout")
+    settings = ", ".join(f"current_setting('{name}')" for name in names)
+    run(work, {"settings": f"SELECT {settings}"})
+
+
 def test_named_parameters_become_numbers():
     text = "SELECT %(a)s, %(b)s, %(a)s"
     assert numbered(text, "b", "a") == "SELECT $2, $1, $2"
