@@ -21,7 +21,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -162,8 +162,8 @@ class Procedures:
     def __init__(self, spark: SparkSession, request: dict[str, Any]) -> None:
         self._spark = spark
         self._catalog = _quoted(catalog_of(request))
-        parts = [self._catalog, *map(_quoted, request["table"])]
-        self._table = _text(".".join(parts))
+        self._name = ".".join([self._catalog, *map(_quoted, request["table"])])
+        self._table = _text(self._name)
         self._request = request
 
     def compact(self) -> dict[str, Any]:
@@ -222,8 +222,10 @@ class Procedures:
         }
         if plan.totalGroupCount():
             commits = internals.call(action, "commitManager", start)
-            done = internals.call(action, "doExecuteWithPartialProgress", plan, commits).build()
-            result |= {name: int(getattr(done, method)()) for name, method in counts.items()}
+            rewritten = internals.call(
+                action, "doExecuteWithPartialProgress", plan, commits
+            ).build()
+            result |= {name: int(getattr(rewritten, method)()) for name, method in counts.items()}
         else:
             result |= dict.fromkeys(counts, 0)
         removed = self._remove_dangling_deletes() if removes_dangling else 0
@@ -233,7 +235,7 @@ class Procedures:
         """Expire snapshots, then delete those of their files that belong to the table.
 
         The procedure expire_snapshots is not used: it deletes all files that the metadata names, also
-        files of other tables.
+        files of other tables, and files that remaining snapshots name by other paths.
         """
         guard = self._guard()
         emit("log", message=f"expire_snapshots({self._table}), files below {guard.shown}")
@@ -244,12 +246,15 @@ class Procedures:
             .retainLast(int(self._request["retain_last"]))
         )
         expired = action.expireFiles()
+        needed = self._needed_files()
         counts = dict.fromkeys(_EXPIRED.values(), 0)
         deleted: list[str] = []
         kept: list[str] = []
         for batch in _batches(expired.toLocalIterator(), _DELETE_BATCH):
             own = []
             for path, kind in batch:
+                if path in needed:
+                    continue
                 if guard.is_own(path):
                     own.append(path)
                     name = _EXPIRED.get(kind, "deleted_other_files_count")
@@ -273,6 +278,9 @@ class Procedures:
         listed = [
             file for file in self._orphans(is_dry_run=True, **listing) if not self._is_kept(file)
         ]
+        if listed:
+            needed = self._needed_files()
+            listed = [file for file in listed if file not in needed]
         orphans = [file for file in listed if guard.is_own(file)]
         kept_files_count = len(listed) - len(orphans)
         bytes_found = self._sizes(orphans[:_MAX_SIZED])
@@ -306,14 +314,34 @@ class Procedures:
             own = [str(self._load().location())]
         return Guard(own, self._request.get("foreign_prefixes") or [])
 
+    def _needed_files(self) -> "NeededFiles":
+        """The files that the table's metadata names now, except metadata files.
+
+        Paths in object stores are not read: a key has one spelling, so Iceberg's comparison suffices.
+        """
+        if self._is_in_object_store():
+            return NeededFiles(())
+        table = self._load()
+        statistics = [
+            *_iterate(table.statisticsFiles()),
+            *_iterate(table.partitionStatisticsFiles()),
+        ]
+        columns = {"all_files": "file_path", "all_manifests": "path", "snapshots": "manifest_list"}
+        paths = (
+            row[0]
+            for name, column in columns.items()
+            for row in self._spark.table(f"{self._name}.{name}").select(column).toLocalIterator()
+            if row[0] is not None  # a snapshot without a list, in version 1 of the format
+        )
+        return NeededFiles(itertools.chain(paths, (file.path() for file in statistics)))
+
     def _actions(self) -> Any:
         return self._jvm.org.apache.iceberg.spark.actions.SparkActions.get(self._session)
 
     def _load(self) -> Any:
         """The table as a Java object."""
-        parts = [self._catalog, *map(_quoted, self._request["table"])]
         return self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            self._session, ".".join(parts)
+            self._session, self._name
         )
 
     @property
@@ -398,12 +426,12 @@ class Procedures:
         )
         if plan.totalGroupCount():
             commits = internals.call(action, "commitManager")
-            done = internals.call(action, "doExecuteWithPartialProgress", plan, commits)
+            rewritten = internals.call(action, "doExecuteWithPartialProgress", plan, commits)
             result = {
-                "rewritten_delete_files_count": int(done.rewrittenDeleteFilesCount()),
-                "added_delete_files_count": int(done.addedDeleteFilesCount()),
-                "rewritten_bytes_count": int(done.rewrittenBytesCount()),
-                "added_bytes_count": int(done.addedBytesCount()),
+                "rewritten_delete_files_count": int(rewritten.rewrittenDeleteFilesCount()),
+                "added_delete_files_count": int(rewritten.addedDeleteFilesCount()),
+                "rewritten_bytes_count": int(rewritten.rewrittenBytesCount()),
+                "added_bytes_count": int(rewritten.addedBytesCount()),
             }
         return result | {"left_out_delete_files_count": count}
 
@@ -623,6 +651,29 @@ class Guard:
             (len(location) for location in self._foreign if _is_in(directory, location)), default=-1
         )
         return own > foreign
+
+
+class NeededFiles:
+    """Files that must stay, whatever path names them.
+
+    Iceberg compares paths as text, but a local path has several spellings and may lead through links.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._directories: dict[str, str] = {}
+        self._real = {self._real_path(path) for path in paths}
+
+    def __contains__(self, path: str) -> bool:
+        return bool(self._real) and self._real_path(path) in self._real
+
+    def _real_path(self, path: str) -> str:
+        local = _local(path)
+        if local is None or not _is_plain(path) or Path(local).is_symlink():
+            return _real(path)
+        directory, _, name = local.rpartition("/")
+        if directory not in self._directories:
+            self._directories[directory] = _real(directory)
+        return f"{self._directories[directory]}/{name}"
 
 
 def _is_in(directory: str, prefix: str) -> bool:

@@ -255,62 +255,43 @@ def files_of(
     limit: int,
     unreadable: Collection[str] = (),
 ) -> dict[str, int | None] | None:
-    """The files that only these snapshots refer to, as ``expire_snapshots`` finds them.
+    """The files that only these snapshots refer to, by their paths in the metadata.
 
-    Each has its size in bytes, if the metadata records it; manifest lists have none. None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
-    itself. The files may belong to other tables: check that before deleting them. ``unreadable`` are lists
-    and manifests of these snapshots that are not opened; the files that only they name are missing. Raises
-    InvalidMetadata, and ForeignFile for another list or manifest that may not be read.
+    Each has its size in bytes, if the metadata records it; manifest lists have none. A file that another
+    snapshot names by another path is not among them. None if more than ``limit`` files would have to be
+    read, or if a v1 snapshot names its manifests itself. The files may belong to other tables: check that
+    before deleting them. ``unreadable`` are lists and manifests of these snapshots that are not opened; the
+    files that only they name are missing. Raises InvalidMetadata, and ForeignFile for another list or
+    manifest that may not be read.
     """
     all_snapshots = document.get("snapshots") or []
     if any("manifest-list" not in snapshot for snapshot in all_snapshots):
         return None
     expired = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] in snapshots]
     retained = [snapshot for snapshot in all_snapshots if snapshot["snapshot-id"] not in snapshots]
-    needed = _manifests(retained, io)
-    found_only_here = {
+    needed_manifests = _manifests(retained, io)
+    only_here = {
         path: manifest
         for path, manifest in _manifests(expired, io, unreadable).items()
-        if path not in needed
+        if path not in needed_manifests
     }
-    to_read = [*found_only_here.values(), *needed.values()]
+    to_read = [*only_here.values(), *needed_manifests.values()]
     if sum(map(manifests.live_files, to_read)) > limit:
         return None
-    files: dict[str, int | None] = dict(_sizes(found_only_here.values(), io))
+    files: dict[str, int | None] = dict(_sizes(only_here.values(), io))
+    needed = {*needed_manifests, *(snapshot["manifest-list"] for snapshot in retained)}
     if files:  # a manifest may have been rewritten and its files retained
-        for path in _sizes(needed.values(), io):
-            files.pop(path, None)
-    files.update((path, manifest.manifest_length) for path, manifest in found_only_here.items())
-    lists = {snapshot["manifest-list"] for snapshot in expired} - {
-        snapshot["manifest-list"] for snapshot in retained
-    }
-    files.update(dict.fromkeys(lists))
+        needed.update(_sizes(needed_manifests.values(), io))
+    files.update((path, manifest.manifest_length) for path, manifest in only_here.items())
+    files.update(dict.fromkeys(snapshot["manifest-list"] for snapshot in expired))
     for key in ("statistics", "partition-statistics"):
-        files.update(
-            (file["statistics-path"], file.get("file-size-in-bytes"))
-            for file in document.get(key) or []
-            if file["snapshot-id"] in snapshots
-        )
-    return files
-
-
-def needed_files(document: Document, io: CheckedIO) -> set[str]:
-    """The files that the snapshots of a table need, as its metadata names them.
-
-    Manifest lists, manifests, data files, delete files and statistics. Raises the errors of ``files_of``.
-    """
-    snapshots = document.get("snapshots") or []
-    listed = _manifests(snapshots, io)
-    return {
-        *(snapshot["manifest-list"] for snapshot in snapshots),
-        *listed,
-        *_sizes(listed.values(), io),
-        *(
-            file["statistics-path"]
-            for key in ("statistics", "partition-statistics")
-            for file in document.get(key) or []
-        ),
-    }
+        for file in document.get(key) or []:
+            if file["snapshot-id"] in snapshots:
+                files[file["statistics-path"]] = file.get("file-size-in-bytes")
+            else:
+                needed.add(file["statistics-path"])
+    real, needed_files = io.canonical(files), set(io.canonical(needed).values())
+    return {path: size for path, size in files.items() if real[path] not in needed_files}
 
 
 def estimated_files_of(document: Document, snapshots: Collection[int]) -> tuple[int, int]:

@@ -110,6 +110,10 @@ class CheckedIO(ABC):
         """Raise ForeignFile unless all of these files may be read. Opens no file."""
 
     @abstractmethod
+    def canonical(self, locations: Iterable[str]) -> dict[str, str]:
+        """The path by which each file is compared with others: of one spelling, with links followed."""
+
+    @abstractmethod
     def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
         """The content of each of these files, in this order. Implementations may read ahead.
 

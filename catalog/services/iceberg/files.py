@@ -213,6 +213,9 @@ class TableFileIO(manifests.CheckedIO):
             self._real |= self._files.judge(self._actor, new)[0]
         return {location for location in locations if location in self._real}
 
+    def canonical(self, locations: Iterable[str]) -> dict[str, str]:
+        return self._files.canonical(locations)
+
     def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
         self.require(locations)
         paths = [self._real[location] for location in locations]

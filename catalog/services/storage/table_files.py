@@ -24,10 +24,7 @@ from catalog import access, regular_files
 from catalog.access import Principal
 from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
-from catalog.models import (
-    FileReference,
-    TableFormat,
-)
+from catalog.models import FileReference, TableFormat
 from catalog.privileges import NOTHING
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import (
@@ -182,6 +179,10 @@ class TableFiles:
             for text, owner in self.classify(paths).items()
             if owner.belonging == Belonging.OWN and owner.path is not None
         }
+
+    def canonical(self, paths: Iterable[str]) -> dict[str, str]:
+        """The real path of each file, whoever owns it; the text itself if no table may have such a file."""
+        return {text: self._path_if_simple(text) or self._resolve(text) or text for text in paths}
 
     def refusal(self, path: str, verb: str = "read") -> ForeignFile:
         return ForeignFile(path, self._table.identifier, verb)

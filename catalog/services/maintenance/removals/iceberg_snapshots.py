@@ -42,9 +42,8 @@ def remove(
     for begin in range(0, len(paths), _AT_ONCE):
         batch = paths[begin : begin + _AT_ONCE]
         jobs.renew_or_stop(job)
-        own = TableFiles(job.table).own_paths(
-            batch
-        )  # read again, because other tables may have come
+        # Read again, because other tables may have come.
+        own = TableFiles(job.table).own_paths(batch)
         try:
             purge.remove_paths(sorted(set(own.values())), removal)
         finally:
@@ -87,8 +86,7 @@ def _files(
 ) -> list[str]:
     """The table's own files that only the removed snapshots refer to, as far as they are known.
 
-    Without those that the metadata names through a link: another name of the file may be needed. A remaining
-    snapshot may also name a file through a link, or spell its path differently: canonical paths are compared.
+    Without those that the metadata names through a link: another name of the file may be needed.
     """
     removed = [s for s in document["snapshots"] if s["snapshot-id"] in set(snapshots)]
     both = {
@@ -100,16 +98,14 @@ def _files(
     limit = iceberg_statistics.MAX_FILES
     try:
         files = iceberg_maintenance.files_of(both, set(snapshots), reader, limit, unreadable)
-        if not files:
-            return []
-        needed = iceberg_maintenance.needed_files(remaining, reader)
     except ForeignFile:
         return []
-    own = reader.files.own_paths(files)
-    not_removed = {*reader.files.own_paths(needed).values()}
-    not_removed |= foreign_files(job.table, {*own, *own.values()}).keys()
+    own = reader.files.own_paths(files or ())
+    needed_elsewhere = foreign_files(job.table, {*own, *own.values()})
     return sorted(
-        path for path, real in own.items() if real not in not_removed and _literal(path) == real
+        path
+        for path, real in own.items()
+        if real not in needed_elsewhere and _literal(path) == real
     )
 
 

@@ -6,6 +6,7 @@ Data files do not exist: manifests contain the metrics of the rows that a test n
 import copy
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ class AnyIO(CheckedIO):
     def require(self, locations: Iterable[str]) -> None:
         for location in locations:
             assert location
+
+    def canonical(self, locations: Iterable[str]) -> dict[str, str]:
+        return {location: os.path.realpath(location) for location in locations}
 
 
 DATA, POSITION, EQUALITY = (
