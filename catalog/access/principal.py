@@ -71,7 +71,7 @@ class Principal:
     job_kind: str = field(default="", compare=False)
     """The kind of the running job that presented its token; otherwise empty."""
     job_leaves_out: bool = field(default=False, compare=False)
-    """True if the process of this job opens no files that it is told to leave out."""
+    """True if the process of this job leaves out the files that the catalog names with the table."""
     confirm: Callable[[], None] = field(default=_is_current, compare=False, repr=False)
     """Called before each commit. Raises CatalogError if a job or a long request has lost its rights meanwhile."""
 

@@ -196,7 +196,7 @@ class Job(models.Model):
 
     @property
     def leaves_out_files(self) -> bool:
-        """True if the process of this job opens no files that it is told to leave out."""
+        """True if the process of this job leaves out the files that the catalog names with the table."""
         return "skipped" in (self.result or {})
 
     @property

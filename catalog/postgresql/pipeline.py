@@ -64,9 +64,13 @@ def are_small(*columns: str) -> str:
     A statement of a pipeline must not read other values: whoever writes them would keep all other statements waiting
     while they are decompressed and sent, and the event loop while they are parsed.
     """
-    size = " + ".join(f"coalesce(pg_column_size({column}), 0)" for column in columns)
     are_plain = " AND ".join(f"pg_column_compression({column}) IS NULL" for column in columns)
-    return f"({size} <= {_MOST_BYTES} AND {are_plain})"
+    return f"({size_of(*columns)} <= {_MOST_BYTES} AND {are_plain})"
+
+
+def size_of(*columns: str) -> str:
+    """The expression for the bytes of columns of a row together, as they are stored."""
+    return " + ".join(f"coalesce(pg_column_size({column}), 0)" for column in columns)
 
 
 class Pipeline:

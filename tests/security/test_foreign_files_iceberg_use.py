@@ -181,7 +181,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
 
 
 def left_out(kind: str, slot: str, path: str) -> None:
-    """Run the jobs that can leave out files; their process is told which, with the table."""
+    """Run the jobs that can leave out files. Their process gets the list of these files with the table."""
     for job_kind in ("compact", "rewrite_position_deletes"):
         spark = Loading()
         job = run(job_kind, spark)

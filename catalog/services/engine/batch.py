@@ -111,9 +111,9 @@ class Batch:
         self.has_storage_as_locked = True
         """False once an operation may have changed the storage of the locked namespaces."""
         self.events: list[audit_records.NewEvent] = []
-        self._index, self._keeps_locations = 0, True
-        self._added_versions: list[tuple[int, NewVersion]] = []
-        """The added versions, each with the index of its operation."""
+        self._index = 0
+        self._keeps_locations = True
+        self._added_versions: list[tuple[int, NewVersion]] = []  # with indexes of operations
         self._namespaces: dict[uuid.UUID, Namespace] = {}
         self._tables: dict[uuid.UUID, Table] = {}
         self._dropped_tables: set[uuid.UUID] = set()

@@ -110,8 +110,8 @@ def load_table(
     read files that it may not.
     """
     # A job gets no 304 for an answer that it has: its rights on the files may have changed since.
-    known = [etag for etag in etags if etag == "*" or not actor.job_kind]
-    values = {"digest": digest(table), "etags": ",".join(known)}
+    etags = [etag for etag in etags if etag == "*" or not actor.job_kind]
+    values = {"digest": digest(table), "etags": ",".join(etags)}
     held, row = _LOAD.fetch(actor, Privilege.READ, on(table, kind), values)
     loaded = require_kind(table, None if row is None else _loaded(table, row), kind)
     vars(loaded)["held"] = held  # a copy would take as long as a check

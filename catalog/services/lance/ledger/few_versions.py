@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from catalog import access
-from catalog.postgresql.pipeline import Parameters, are_small
+from catalog.postgresql.pipeline import Parameters, are_small, size_of
 from catalog.services.lance.ledger import versions
 
 MOST = 100
@@ -26,9 +26,8 @@ _ENTRY = """'{"version":' || v.version || ',"manifest_path":' || to_json(v.manif
                 SELECT string_agg(to_json(key)::text || ':' || value::text, ',') FROM jsonb_each(v.metadata)
             ), '') || '}' END
             || '}'"""
-_SIZE = """sum(coalesce(pg_column_size(v.staged_path), 0) + pg_column_size(v.manifest_path)
-                + coalesce(pg_column_size(v.e_tag), 0) + coalesce(pg_column_size(v.metadata), 0)
-            ) OVER rows_before"""
+_COLUMNS = ("v.staged_path", "v.manifest_path", "v.e_tag", "v.metadata")
+"""What clients write."""
 
 
 class Page(NamedTuple):
@@ -57,8 +56,8 @@ def _versions(from_: str, direction: str, last: str) -> str:
         SELECT *, v.deleted_at IS NULL AS is_listed,
             v.deleted_at IS NULL AND row_number() OVER rows_before < %(limit)s AS is_of_page,
             v.deleted_at IS NOT NULL OR (
-                {are_small("v.staged_path", "v.manifest_path", "v.e_tag", "v.metadata")}
-                AND {_SIZE} <= {_MOST_BYTES}
+                {are_small(*_COLUMNS)}
+                AND sum({size_of(*_COLUMNS)}) OVER rows_before <= {_MOST_BYTES}
                 AND sum(pg_column_size(v.metadata)) OVER rows_before <= {_MOST_BYTES_OF_METADATA}
             ) IS NOT FALSE AS is_small
         FROM (

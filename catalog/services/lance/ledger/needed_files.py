@@ -86,9 +86,9 @@ class NeededFiles:
     def update(self) -> None:
         """Read what dependents need by now.
 
-        Nothing may be removed if it raises: ServiceUnavailable while a storage fails, or snapshots of Iceberg tables are
-        unread that may name files of the table, InvalidTableState if a version
-        cannot be read, although it may exist, or if there are more than the limits.
+        Nothing may be removed if it raises: ServiceUnavailable while a storage fails, or while snapshots of Iceberg
+        tables are unread that may name files of the table; InvalidTableState if a version cannot be read,
+        although it may exist, or if there are more than the limits.
         """
         recorded_references.require_none_unread(self._table)
         recorded_references.record_claimed(self._table)
