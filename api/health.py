@@ -4,7 +4,7 @@ from functools import cache
 
 from celery import current_app
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, ProgrammingError, connection
+from django.db import DEFAULT_DB_ALIAS, Error, ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
@@ -51,7 +51,7 @@ def _database() -> str | None:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError:
+    except Error:
         connection.close()
         return "the database does not answer"
     return None
@@ -63,7 +63,7 @@ def _migrations() -> str | None:
         missing = _last_migrations() - set(recorded)
     except ProgrammingError:  # an empty database does not even have the table of migrations
         missing = _last_migrations()
-    except DatabaseError:
+    except Error:
         connection.close()
         return f"the database '{DEFAULT_DB_ALIAS}' cannot be read"
     if missing:
@@ -88,7 +88,7 @@ def _draining() -> str | None:
 def _background() -> dict[str, str]:
     try:
         return processes.background()
-    except DatabaseError:
+    except Error:
         connection.close()
         return {}
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.db.models.functions import Now
 
 from catalog.errors import Unsupported
@@ -65,7 +65,7 @@ class Reporter:
         """Use a connection for a moment only: processes that fork must not share one."""
         try:
             work()
-        except DatabaseError as error:
+        except Error as error:
             log.warning("The heartbeat of %s could not be stored: %s", self._name, error)
             return False
         finally:

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from django.db import DatabaseError, IntegrityError, connections, transaction
+from django.db import Error, IntegrityError, connections, transaction
 from django.db.models import Case, F, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
 
@@ -355,7 +355,7 @@ class LeaseHeartbeat:
                 require_rights(self._job)
         except (JobLost, CatalogError) as reason:
             self._reason = reason
-        except DatabaseError:  # the lease outlasts a failover
+        except Error:  # the lease outlasts a failover
             log.warning("The lease of job %s could not be renewed", self._job.pk, exc_info=True)
             connections.close_all()
 

@@ -99,7 +99,10 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     ):
         planned |= {"foreign_files": len(expiring_files) - len(own_files)}
     if unreadable.snapshots and sizes is None:
-        reason = "some manifests may not be read for this table, and the others name too many files"
+        reason = (
+            "some manifests may not be read for this table, and the files of the others are too many to list, or"
+            " a snapshot has no manifest list"
+        )
         return iceberg_skips.nothing(job, unreadable, "No snapshots were removed", reason)
     skipped = iceberg_skips.removed_partly(job, unreadable) if unreadable.snapshots else {}
     if job.is_dry_run:

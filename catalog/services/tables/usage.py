@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from django.db import DatabaseError, connection, connections
+from django.db import Error, connection, connections
 from django.db.models import Min, Sum
 from django.utils import timezone
 
@@ -142,7 +142,7 @@ def write() -> None:
     """Add the counts of this process to the database, and close its connection. Failures are logged."""
     try:
         flush()
-    except DatabaseError:
+    except Error:
         log.warning("Reads of tables could not be counted", exc_info=True)
     finally:
         connections.close_all()

@@ -47,7 +47,7 @@ def request(
     path = object_locations.key_of(directory)
     if not path:
         cause = "the table is at the root of a container"
-        return Failure(cause, "Move the table into a directory", is_of_one_table=True)
+        return Failure(cause, "Move the table into a directory", is_of_location=True)
     bucket = object_locations.bucket_of(directory)
     account, _ = object_clients.azure_address(configuration, bucket)
     expires_at = int(time.time()) + configuration.lifetime

@@ -17,7 +17,8 @@ logging.getLogger("botocore").setLevel(logging.WARNING)
 
 _NOT_IN_SESSION_NAMES = re.compile(r"[^A-Za-z0-9_=,.@-]+")
 _LONGEST_SESSION_NAME = 64
-_OF_ONE_TABLE = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument"})
+_TOO_LARGE = "PackedPolicyTooLarge"
+_OF_ONE_TABLE = frozenset({_TOO_LARGE, "MalformedPolicyDocument"})
 """Errors that say nothing about credentials for other tables."""
 _REMEDIES = {
     "AccessDenied": "Let the role's trust policy name the server's identity, and the external ID if it requires one;"
@@ -26,7 +27,7 @@ _REMEDIES = {
     "SignatureDoesNotMatch": "Set the key of the profile again, and check the server's clock",
     "ExpiredToken": "The server's own credentials have expired: renew them",
     "RegionDisabledException": "Activate the token service in the region of the profile",
-    "PackedPolicyTooLarge": "Shorten the location of the table",
+    _TOO_LARGE: "Shorten the location of the table",
     "ValidationError": "Check role and lifetime of the profile: the role has a maximum session duration",
 }
 
@@ -40,7 +41,7 @@ def request(
     opened, policy = _policy(configuration, directories, write=write)
     if not policy:
         cause = "the table's location is too long for a session policy"
-        return Failure(cause, _REMEDIES["PackedPolicyTooLarge"], is_of_one_table=True)
+        return Failure(cause, _REMEDIES[_TOO_LARGE], is_of_location=True)
     try:
         answer = role_sessions.sts_client(configuration).assume_role(
             RoleArn=configuration.role,
@@ -60,6 +61,7 @@ def request(
             _REMEDIES.get(code, "See the message of the token service"),
             _without_secrets(configuration, str(details.get("Message", ""))),
             is_of_one_table=code in _OF_ONE_TABLE,
+            is_of_location=code == _TOO_LARGE,
         )
     except NoCredentialsError:
         return Failure(

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from cachetools import TTLCache
 from django.utils.module_loading import import_string
 
-from catalog.errors import ServiceUnavailable
+from catalog.errors import CredentialsRefused, ServiceUnavailable
 from catalog.storage import object_clients, stores
 from catalog.storage.configuration import Key, StoreConfiguration, StoreKind
 from catalog.storage.stores import StorageUnavailable
@@ -56,6 +56,8 @@ class Failure:
     """The message of the token service, for operators."""
     is_of_one_table: bool = False
     """True if it says nothing about credentials for other tables."""
+    is_of_location: bool = False
+    """True if no request for this location can succeed, now or later."""
 
 
 class Request(Protocol):
@@ -103,8 +105,8 @@ def open_session(
     """Credentials that read, or also write, below canonical directories, the first foremost.
 
     If no credentials can be limited to all of them, they open the first one only. ``principal`` is
-    shown in the provider's logs, if the provider supports it. Raises ServiceUnavailable, which names
-    the profile and the cause.
+    shown in the provider's logs, if the provider supports it. Raises ServiceUnavailable, or CredentialsRefused if
+    the first directory is the cause; both name the profile and the cause.
     """
     started = time.monotonic()
     until, cause = _failures.get(configuration, (0.0, ""))
@@ -117,6 +119,8 @@ def open_session(
         with _lock:
             _successes[configuration] = True
         return answer
+    if answer.is_of_location:
+        raise CredentialsRefused(f"{_message(configuration, answer.cause)}. {answer.remedy}")
     if not answer.is_of_one_table:
         now = time.monotonic()
         pause = min(max(now - started, _SHORTEST_PAUSE), _LONGEST_PAUSE)
@@ -155,7 +159,8 @@ def waiting(configuration: StoreConfiguration) -> Iterator[None]:
 def _unavailable(
     configuration: StoreConfiguration, cause: str, retry_seconds: int = 1
 ) -> ServiceUnavailable:
-    return ServiceUnavailable(
-        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}",
-        retry_seconds=retry_seconds,
-    )
+    return ServiceUnavailable(_message(configuration, cause), retry_seconds=retry_seconds)
+
+
+def _message(configuration: StoreConfiguration, cause: str) -> str:
+    return f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}"

@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from catalog import access
@@ -376,19 +376,20 @@ def test_the_lease_is_renewed_while_lance_works(sent, replace_work, monkeypatch)
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
 def test_the_lease_is_renewed_after_an_outage_of_the_database(
-    sent, replace_work, monkeypatch, caplog
+    sent, replace_work, monkeypatch, caplog, error
 ):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
     job = start()
-    outcomes = iter([OperationalError("the server is away")])
+    outcomes = iter([error("the server is away")])
     renew = jobs.renew
 
     def renew_later(row):
-        for error in outcomes:
-            raise error
+        for outage in outcomes:
+            raise outage
         return renew(row)
 
     monkeypatch.setattr(jobs, "renew", renew_later)
@@ -402,7 +403,7 @@ def test_the_lease_is_renewed_after_an_outage_of_the_database(
     assert status(job) == ("succeeded", "Succeeded")
     message = f"The lease of job {job.pk} could not be renewed"
     (record,) = (record for record in caplog.records if record.getMessage() == message)
-    assert record.exc_info[0] is OperationalError
+    assert record.exc_info[0] is error
 
 
 @pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import AzureStore
 
 from api.lance import storage_options
-from catalog.errors import ServiceUnavailable
+from catalog.errors import CredentialsRefused, ServiceUnavailable
 from catalog.services.storage.client_sessions import token_services
 from catalog.services.storage.credentials import Credentials
 from catalog.storage.configuration import (
@@ -168,7 +168,7 @@ def test_lance_reads_and_writes_with_a_signature(objects):
 
 def test_a_container_is_not_a_directory(objects):
     container = objects.roots[0].removesuffix("/root")
-    with pytest.raises(ServiceUnavailable, match="the root of a container"):
+    with pytest.raises(CredentialsRefused, match=r"root of a container\. Move the table"):
         token_services.open_session(objects, [container], write=False, principal="user:ada")
 
 

@@ -37,7 +37,7 @@ from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication
 from catalog.services.engine.expiring_cache import ExpiringCache
 from catalog.services.storage import credentials, profiles
-from catalog.services.storage.client_sessions import s3
+from catalog.services.storage.client_sessions import s3, token_services
 from catalog.services.storage.credentials import Credentials
 from catalog.storage import role_sessions
 from catalog.storage.configuration import StoreConfiguration
@@ -384,6 +384,18 @@ def test_an_unreachable_token_service(table: Table, lake: StorageProfile, monkey
     assert len(requested) == 1  # then it is left alone for two seconds
     assert len(caplog.records) == 1
     assert "sts_endpoint" in caplog.text
+
+
+def test_a_location_that_is_too_long_for_a_session_policy(table: Table, lake: StorageProfile):
+    """No later request succeeds. Other tables get credentials at once."""
+    configuration = profiles.configuration(lake)
+    directory = f"{lake.roots[0]}/{'x' * 900}"
+    with (
+        unchanged(),
+        pytest.raises(CredentialsRefused, match=r"too long .*\. Shorten the location"),
+    ):
+        token_services.open_session(configuration, [directory], write=True, principal="user:ada")
+    assert issue(ALICE, table).key is not None
 
 
 def test_a_wrong_key(table: Table, lake: StorageProfile, caplog, moto_s3: Moto):

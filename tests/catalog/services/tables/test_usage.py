@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+from django.db import InterfaceError, OperationalError, connections
 from django.utils import timezone
 
 from catalog.access import SYSTEM, Principal
@@ -68,6 +69,17 @@ def test_counts_of_processes_are_added():
 def put(row, days_ago: int, **counts: int) -> None:
     day = timezone.now().date() - timedelta(days=days_ago)
     TableUse.objects.create(table=row, day=day, **counts)
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_an_outage_of_the_database_does_not_end_the_thread(monkeypatch, caplog, error):
+    def fail() -> int:
+        raise error("the server is away")
+
+    monkeypatch.setattr(usage, "flush", fail)
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test's own connection
+    usage.write()
+    assert caplog.messages == ["Reads of tables could not be counted"]
 
 
 def test_the_reads_per_day_are_those_of_the_last_week():
