@@ -1,10 +1,10 @@
-"""The guard of Spark jobs, which decides whether a job may delete a file."""
+"""Which files a Spark job may delete: those of its table (``Guard``) that are not needed (``NeededFiles``)."""
 
 from pathlib import Path
 
 import pytest
 
-from tasks.jobs.iceberg import Guard
+from tasks.jobs.iceberg import Guard, NeededFiles
 
 
 @pytest.fixture
@@ -64,3 +64,35 @@ def test_paths_in_an_object_store_are_compared_unchanged():
     assert not guard.is_own("s3://bucket/own/inner/x")
     assert not guard.is_own("s3://bucket/own/../other/x")
     assert not guard.is_own("s3://other/own/data/x")
+
+
+@pytest.mark.parametrize(
+    "needed", ["{at}/own/data/x", "file:{at}/way/data/x", "{at}/own/../own/data/x"]
+)
+@pytest.mark.parametrize(
+    ("path", "is_needed"),
+    [
+        ("{at}/own/data/x", True),
+        ("file:{at}/own/data/x", True),
+        ("file://{at}/own/data/x", True),
+        ("file://localhost{at}/own/data/x", True),
+        ("{at}/way/data/x", True),
+        ("{at}/own/data/y", False),
+        ("{at}/own2/data/x", False),
+        ("{at}/own/missing/x", False),
+    ],
+)
+def test_needed_files_have_many_spellings(directory: Path, needed: str, path: str, is_needed: bool):
+    files = NeededFiles([needed.format(at=directory)])
+    assert (path.format(at=directory) in files) is is_needed
+
+
+def test_a_file_behind_a_needed_link_is_needed(directory: Path):
+    files = NeededFiles([f"{directory}/own/file"])
+    assert f"{directory}/other/data/x" in files
+    assert f"{directory}/own/file" in files
+    assert f"{directory}/own/data/x" not in files
+
+
+def test_no_file_is_needed_by_an_empty_table():
+    assert "/own/data/x" not in NeededFiles([])
