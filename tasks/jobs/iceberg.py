@@ -283,7 +283,7 @@ class Procedures:
             listed = [file for file in listed if file not in needed]
         orphans = [file for file in listed if guard.is_own(file)]
         kept_files_count = len(listed) - len(orphans)
-        bytes_found = self._sizes(orphans[:_MAX_SIZED])
+        orphan_bytes = self._sizes(orphans[:_MAX_SIZED])
         listed_files_count = len(orphans)
         if not self._request["is_dry_run"] and orphans:
             emit("log", message=f"{len(orphans)} orphans were found")
@@ -299,7 +299,7 @@ class Procedures:
         result = {
             "listed_files_count": listed_files_count,
             "orphan_files_count": len(orphans),
-            "orphan_bytes": bytes_found,
+            "orphan_bytes": orphan_bytes,
             "orphan_files": orphans[:_MAX_LISTED],
         }
         if kept_files_count:
