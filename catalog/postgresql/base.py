@@ -63,7 +63,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
     SchemaEditorClass = SchemaEditor
     session_locks = 0
-    """The number of session-level locks held. While there are any, no read is repeated."""
+    """The number of session-level locks and settings that are needed. While there are any, no other session is opened."""
     requests = 0
     """The number of requests of the current connection."""
     statements = 0
@@ -107,11 +107,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def ensure_connection(self) -> None:
         """Open a connection if there is none, or only one that is known to be lost.
 
-        A lost connection stays where a transaction or a lock ended with its session: the next statement must fail.
+        Where a transaction or a lock ended with the session, the next statement must fail: raises TransactionLost or
+        OperationalError.
         """
-        connection = self.connection
-        if connection is not None and connection.closed and self._may_be_replaced():
-            self.close()
+        if self.is_lost():
+            if self.in_atomic_block:
+                raise TransactionLost("The connection was lost in the transaction")
+            if self._may_be_replaced():
+                self.close()
+        if self.session_locks and (self.connection is None or self.is_lost()):
+            raise OperationalError("The session that held a lock has ended")
         super().ensure_connection()
 
     def get_autocommit(self) -> bool:

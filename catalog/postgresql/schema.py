@@ -7,7 +7,7 @@ migration.
 """
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 from django.db.backends.postgresql.schema import DatabaseSchemaEditor
@@ -22,6 +22,7 @@ class SchemaEditor(DatabaseSchemaEditor):
         if not self.collect_sql:
             scope = "LOCAL" if self.atomic_migration else "SESSION"
             self.execute(f"SET {scope} lock_timeout = '{LOCK_MILLISECONDS}ms'")
+            self._session.session_locks += not self.atomic_migration
         return editor
 
     def __exit__(
@@ -30,9 +31,12 @@ class SchemaEditor(DatabaseSchemaEditor):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        super().__exit__(kind, error, traceback)
-        is_lost = self.connection.is_lost()  # type: ignore[attr-defined]  # of our backend
-        if not (self.collect_sql or self.atomic_migration or is_lost):
+        is_of_session = not (self.collect_sql or self.atomic_migration)
+        try:
+            super().__exit__(kind, error, traceback)
+        finally:
+            self._session.session_locks -= is_of_session
+        if is_of_session and self.connection.connection is not None and not self._session.is_lost():
             self._reset()
 
     def add_index(
@@ -51,6 +55,11 @@ class SchemaEditor(DatabaseSchemaEditor):
             super().add_index(model, index, concurrently=True)
         finally:
             self._reset()
+
+    @property
+    def _session(self) -> Any:
+        """Our backend. While its session has the timeout of an editor, it opens no other session."""
+        return self.connection
 
     def _reset(self) -> None:
         self.execute("RESET lock_timeout")

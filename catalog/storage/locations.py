@@ -11,6 +11,7 @@ import stat
 import unicodedata
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from urllib.parse import quote, unquote, urlsplit
 
 from django.conf import settings
@@ -94,11 +95,7 @@ def iceberg_path(location: str) -> str:
         raise InvalidLocation(str(location), "is not a text")
     if object_locations.scheme_of(location):
         return _allowed_object(location, object_locations.canonical_directory(location))
-    path = location
-    for prefix in ("file://localhost/", "file:///", "file:/"):
-        if location.startswith(prefix):
-            path = "/" + location.removeprefix(prefix)
-            break
+    path = _without_scheme(location)
     if fault := _fault(path):
         raise InvalidLocation(location, fault)
     if not path.startswith("/"):
@@ -107,6 +104,13 @@ def iceberg_path(location: str) -> str:
             raise InvalidLocation(location, f"uses {scheme}:, which this server does not serve yet")
         raise InvalidLocation(location, "is not absolute")
     return _allowed(location, path)
+
+
+def _without_scheme(text: str) -> str:
+    for prefix in ("file://localhost/", "file:///", "file:/"):
+        if text.startswith(prefix):
+            return "/" + text.removeprefix(prefix)
+    return text
 
 
 def is_relative_iceberg_path(location: str) -> bool:
@@ -231,19 +235,22 @@ def literal_directory(text: str) -> str | None:
             return object_locations.canonical_file(text)
         except InvalidLocation:
             return None
-    path = text
-    for prefix in ("file://localhost/", "file:///", "file:/"):
-        if text.startswith(prefix):
-            path = "/" + text.removeprefix(prefix)
-            if prefix == "file:/" and path.startswith("//"):
-                return None  # the name of another host
-            break
-    else:
-        if text.startswith("//"):  # Java's file systems take what follows as a host
-            return None
+    path = _without_scheme(text)
+    if path.startswith("//") and not text.startswith(("file://localhost/", "file:///")):
+        return None  # Java's file systems take what follows as a host
     if not path.startswith("/") or path_fault(path) is not None:
         return None
     return path
+
+
+def lenient_path(text: str) -> str:
+    """The path of the file that any reader may open for a text in Iceberg metadata, only to compare it with others."""
+    if object_locations.scheme_of(text):
+        return object_locations.lenient_file(text)
+    path = _without_scheme(text)
+    with suppress(ValueError):  # it has a null character
+        return os.path.realpath("/" + path.lstrip("/")) if path.startswith("/") else text
+    return text
 
 
 def uri(location: str) -> str:

@@ -5,6 +5,7 @@ segments, and policies expand wildcards. Therefore a location has one spelling h
 agree, and every other spelling is refused.
 """
 
+import posixpath
 import re
 from urllib.parse import unquote
 
@@ -83,6 +84,23 @@ def canonical_file(text: str) -> str:
     if not key_of(path):
         raise InvalidLocation(text, "names a bucket, not a file")
     return path
+
+
+def lenient_file(text: str) -> str:
+    """The canonical form of the file that any reader may open for a text, only to compare it with others.
+
+    Readers take the schemes of other libraries, and some drop empty segments.
+    """
+    scheme, _, rest = text.strip().partition(":")
+    scheme = scheme.lower()
+    authority, _, key = rest.lstrip("/").partition("/")
+    if scheme not in SCHEMES:
+        scheme = _ALIASES.get(scheme, scheme)
+    if scheme == "abfss":
+        authority = authority.replace(".blob.", ".dfs.")
+    else:
+        authority = authority.rpartition("@")[2].partition(":")[0]
+    return f"{scheme}://{authority}{posixpath.normpath('/' + key.lstrip('/'))}"
 
 
 def _canonical(text: str) -> str:

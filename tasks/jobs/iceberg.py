@@ -29,7 +29,7 @@ from typing import Any
 from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 CATALOG = "monodon"
 JOB_PROPERTY = "monodon.job-id"
@@ -245,8 +245,13 @@ class Procedures:
             .expireOlderThan(int(self._request["older_than_ms"]))
             .retainLast(int(self._request["retain_last"]))
         )
-        expired = action.expireFiles()
-        needed = self._needed_files()
+        self._files_in_metadata()  # fails before the commit if this release of Iceberg cannot do it
+        expired = self._frame(action.expireFiles())
+        if self._is_in_object_store():
+            needed = NeededFiles(())
+            expired = without_same_objects(expired, self._files_in_metadata())
+        else:
+            needed = self._needed_files()
         counts = dict.fromkeys(_EXPIRED.values(), 0)
         deleted: list[str] = []
         kept: list[str] = []
@@ -255,7 +260,8 @@ class Procedures:
             for path, kind in batch:
                 if path in needed:
                     continue
-                if guard.is_own(path):
+                # Only the catalog removes metadata files. Whoever names one as a data file removes none.
+                if guard.is_own(path) and not _is_metadata_file(path):
                     own.append(path)
                     name = _EXPIRED.get(kind, "deleted_other_files_count")
                     counts[name] = counts.get(name, 0) + 1
@@ -315,25 +321,29 @@ class Procedures:
         return Guard(own, self._request.get("foreign_prefixes") or [])
 
     def _needed_files(self) -> "NeededFiles":
-        """The files that the table's metadata names now, except metadata files.
+        """The local files that the table's metadata names now, except metadata files.
 
-        Paths in object stores are not read: a key has one spelling, so Iceberg's comparison suffices.
+        None of an object store: Iceberg compares orphans there without their schemes.
         """
         if self._is_in_object_store():
             return NeededFiles(())
+        # Without distinct, Spark would read one manifest after the other.
+        paths = self._files_in_metadata().select("path").distinct()
+        return NeededFiles(row.path for row in paths.toLocalIterator())
+
+    def _files_in_metadata(self) -> DataFrame:
+        """The files that the table's metadata names now, as columns ``path`` and ``type``.
+
+        This is what the action itself compares. Metadata tables such as ``all_files`` have the types of the table's
+        columns, which Spark may not support, and a table of this name may exist.
+        """
         table = self._load()
-        statistics = [
-            *_iterate(table.statisticsFiles()),
-            *_iterate(table.partitionStatisticsFiles()),
-        ]
-        columns = {"all_files": "file_path", "all_manifests": "path", "snapshots": "manifest_list"}
-        paths = (
-            row[0]
-            for name, column in columns.items()
-            for row in self._spark.table(f"{self._name}.{name}").select(column).toLocalIterator()
-            if row[0] is not None  # a snapshot without a list, in version 1 of the format
-        )
-        return NeededFiles(itertools.chain(paths, (file.path() for file in statistics)))
+        action = self._actions().expireSnapshots(table)
+        internals = Internals(self._jvm, self._gateway)
+        return self._frame(internals.call(action, "fileDS", table.operations().current()))
+
+    def _frame(self, dataset: Any) -> DataFrame:
+        return DataFrame(dataset.toDF(), self._spark)
 
     def _actions(self) -> Any:
         return self._jvm.org.apache.iceberg.spark.actions.SparkActions.get(self._session)
@@ -374,7 +384,7 @@ class Procedures:
         """
         kept_metadata = self._request.get("kept_metadata")
         name = file.rpartition("/")[2]
-        return ".metadata.json" in name and (kept_metadata is None or name in kept_metadata)
+        return _is_metadata_file(file) and (kept_metadata is None or name in kept_metadata)
 
     def _view(self, files: list[str]) -> str:
         """Create a view of files for the procedure, which checks each of them again; returns its name."""
@@ -623,7 +633,8 @@ class Guard:
 
     A file belongs to the table if the longest of the table's prefixes above it is longer than that of
     any other table. Symbolic links in local paths are resolved. URIs of object stores are compared
-    as text. Links themselves, and paths with ``..``, never belong to the table.
+    as text. Links themselves, and paths with ``..``, never belong to the table, nor do those with ``?`` or ``#`` in
+    object stores.
     """
 
     def __init__(self, own: Sequence[str], foreign: Sequence[str]) -> None:
@@ -636,6 +647,8 @@ class Guard:
         if not _is_plain(path):
             return False
         local = _local(path)
+        if local is None and ("?" in path or "#" in path):  # Iceberg would open another object
+            return False
         if local is not None and Path(local).is_symlink():
             return False
         directory = path.rpartition("/")[0]
@@ -669,11 +682,15 @@ class NeededFiles:
     def _real_path(self, path: str) -> str:
         local = _local(path)
         if local is None or not _is_plain(path) or Path(local).is_symlink():
-            return _real(path)
+            return _real(_lenient(path))
         directory, _, name = local.rpartition("/")
         if directory not in self._directories:
             self._directories[directory] = _real(directory)
         return f"{self._directories[directory]}/{name}"
+
+
+def _is_metadata_file(path: str) -> bool:
+    return ".metadata.json" in path.rpartition("/")[2]
 
 
 def _is_in(directory: str, prefix: str) -> bool:
@@ -696,9 +713,17 @@ def _local(path: str) -> str | None:
     return path if path.startswith("/") and not path.startswith("//") else None
 
 
+def _lenient(path: str) -> str:
+    """The same local path for readers that take no host from it."""
+    path = path.removeprefix("file://localhost").removeprefix("file:")
+    return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
 def _real(path: str) -> str:
     local = _local(path)
-    return path.rstrip("/") if local is None else os.path.realpath(local)
+    if local is None or "\0" in local:  # no file has such a name
+        return path.rstrip("/")
+    return os.path.realpath(local)
 
 
 def _report_removed(paths: list[str]) -> None:
@@ -712,17 +737,34 @@ def _kept_files(paths: list[str]) -> dict[str, Any]:
     return {"kept_files_count": len(paths), "kept_files": paths[:_MAX_LISTED]} if paths else {}
 
 
-def _batches(rows: Any, size: int) -> Iterator[list[tuple[str, str]]]:
-    """Path and type of each file of a Java iterator, in lists of at most ``size``."""
-    batch: list[tuple[str, str]] = []
-    while rows.hasNext():
-        row = rows.next()
-        batch.append((row.getPath(), row.getType()))
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+def _batches(rows: Iterator[Any], size: int) -> Iterator[list[tuple[str, str]]]:
+    """Path and type of each file, in lists of at most ``size``."""
+    while batch := [(row.path, row.type) for row in itertools.islice(rows, size)]:
         yield batch
+
+
+def without_same_objects(files: DataFrame, needed: DataFrame) -> DataFrame:
+    """The files in an object store without those that ``needed`` names, by whatever path.
+
+    Iceberg compares paths as text, but opens the same object for the schemes ``s3`` and ``s3a``, for example.
+    """
+    objects = needed.select(_object("path").alias("object"))
+    return files.join(objects, _object("path") == objects["object"], "left_anti")
+
+
+def _object(column: str) -> Column:
+    """The bucket, or the container and the account, and the key that a path names.
+
+    Iceberg ignores what follows a question mark or a number sign, and some libraries ignore empty segments.
+    """
+    named = functions.col(column)
+    for pattern, text in (
+        (r"^[A-Za-z0-9]+:/+([^/@]+(@[^/.]+)?)[^/]*", "$1"),
+        (r"[?#].*$", ""),
+        (r"/([.]?/)+", "/"),
+    ):
+        named = functions.regexp_replace(named, pattern, text)
+    return named
 
 
 ACTIONS: dict[str, Callable[[Procedures], dict[str, Any]]] = {

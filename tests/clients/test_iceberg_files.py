@@ -12,16 +12,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
-from tasks.jobs.iceberg import _iterate
-from tests.clients.test_iceberg_maintenance import DAY, Jobs, java, jobs, live, local, name, session
+from tasks.jobs.iceberg import _iterate, without_same_objects
+from tests.clients.test_iceberg_maintenance import (
+    DAY,
+    Jobs,
+    catalog,
+    java,
+    jobs,
+    live,
+    local,
+    name,
+    session,
+)
 from tests.live import LiveServer
 from tests.security.inotify import watched
 from tests.shares import nightly
 
-__all__ = ["java", "jobs", "live", "name", "session"]
+__all__ = ["catalog", "java", "jobs", "live", "name", "session"]
 pytestmark = [
     pytest.mark.xdist_group("spark maintenance"),
     pytest.mark.timeout(600),
@@ -185,10 +197,15 @@ def through_link_to_file(path: Path) -> str:
     return f"file:{link}"
 
 
+def with_parent_directory(path: Path) -> str:
+    return f"file:{path.parent}/../{path.parent.name}/{path.name}"
+
+
 SPELLINGS: tuple[Callable[[Path], str], ...] = (
     str,
     lambda path: f"file:{path}",
     lambda path: f"file://{path}",
+    with_parent_directory,
     through_link_to_directory,
     through_link_to_file,
 )
@@ -267,3 +284,77 @@ def test_files_that_are_named_through_a_link_are_no_orphans(
     assert [local(file) for file in result["done"]["orphan_files"]] == [orphan]
     assert jobs.recorded_files() == {orphan}
     assert not orphan.exists()
+
+
+def test_a_table_with_the_name_of_a_metadata_table_says_nothing_about_needed_files(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    """A namespace may have the name of a table."""
+    respelled = Respelled(session, name, (with_parent_directory, through_link_to_file))
+    catalog.create_namespace(name)
+    for metadata_table, column in (
+        ("all_files", "file_path"),
+        ("all_manifests", "path"),
+        ("snapshots", "manifest_list"),
+    ):
+        catalog.create_table((*name, metadata_table), pa.schema([(column, pa.string())]))
+
+    jobs.run(name, "clean_up", keep_for=0)
+
+    assert respelled.ids() == list(range(100))
+
+
+def test_files_are_removed_from_a_table_with_a_type_that_spark_does_not_have(
+    jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.time64("us"))])
+    table = catalog.create_table(name, schema)
+    table.append(pa.table({"id": [1], "at": [1_000_000]}, schema=schema))
+    table.overwrite(pa.table({"id": [2], "at": [2_000_000]}, schema=schema))
+    data = local(table.location()) / "data"
+    (needed,) = [local(task.file.file_path) for task in table.scan().plan_files()]
+    (replaced,) = set(data.glob("*.parquet")) - {needed}
+
+    result = jobs.run(name, "clean_up", keep_for=0)
+
+    assert result["done"]["deleted_data_files_count"] == 1
+    assert replaced in jobs.recorded_files()
+    assert set(data.glob("*.parquet")) == {needed}
+
+    orphan = data / "orphan.parquet"
+    orphan.write_bytes(b"no snapshot has this")
+    for path in (needed, orphan):
+        os.utime(path, (time.time() - 4 * DAY, time.time() - 4 * DAY))
+    result = jobs.run(name, "remove_orphans")
+    assert [local(file) for file in result["done"]["orphan_files"]] == [orphan]
+    assert set(data.glob("*.parquet")) == {needed}
+    assert catalog.load_table(name).scan().to_arrow()["id"].to_pylist() == [2]
+
+
+def test_objects_are_compared_whatever_names_them(session: SparkSession) -> None:
+    """An object store has one name for an object, but Iceberg's readers have several."""
+    expired = [
+        "s3://lake/t/data/1",
+        "s3://lake/t/data/2",
+        "s3://lake/t/data/3",
+        "s3://lake/t/data/4",
+        "s3://lake/t/data/5",
+        "s3://pool/t/data/1",
+        "abfss://c@account.dfs.core.windows.net/t/1",
+        "abfss://c@other.dfs.core.windows.net/t/1",
+    ]
+    needed = [
+        "s3a://lake/t/data/1",
+        "s3://lake/t/data/2?version=1",
+        "s3n://lake//t/./data/3",
+        "s3://lake/t/data/4#x",
+        "wasbs://c@account.blob.core.windows.net/t/1",
+        "file:/t/data/5",
+    ]
+    rows = without_same_objects(
+        session.createDataFrame([(path, "DATA") for path in expired], "path string, type string"),
+        session.createDataFrame([(path,) for path in needed], "path string"),
+    ).collect()
+    assert {(row.path, row.type) for row in rows} == {
+        (path, "DATA") for path in (expired[4], expired[5], expired[7])
+    }

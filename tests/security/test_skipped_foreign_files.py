@@ -290,7 +290,9 @@ def test_no_needed_file_is_removed_by_another_name(world: World, plant):
     assert open_table(*MINE).scan().to_arrow()["id"].to_pylist() == [1]
 
 
-@pytest.mark.parametrize("spelling", ["file:/", "file://localhost/", "/", "link"])
+@pytest.mark.parametrize(
+    "spelling", ["file:/", "file://localhost/", "/", "/./", "//./", "/tmp/../", "%2e/../", "link"]
+)
 def test_no_file_is_removed_that_a_remaining_snapshot_names_otherwise(
     world: World, plant, spelling: str
 ):
@@ -301,6 +303,9 @@ def test_no_file_is_removed_that_a_remaining_snapshot_names_otherwise(
     main = open_table(*MINE).current_snapshot()
     assert main is not None
     named = f"{spelling}{str(needed).lstrip('/')}"
+    if spelling == "%2e/../":
+        (world.mine / "%2e%2e").mkdir()
+        named = f"file://{world.mine}/%2e%2e/../{needed.relative_to(world.mine)}"
     if spelling == "link":
         link = world.mine / "metadata" / "alias.parquet"
         link.symlink_to(needed)
@@ -314,6 +319,61 @@ def test_no_file_is_removed_that_a_remaining_snapshot_names_otherwise(
     assert snapshots() == {current}
     assert job.result["files"] > 0
     assert needed.exists()
+
+
+def test_no_statistics_are_removed_that_another_snapshot_gets_meanwhile(
+    world: World, plant, monkeypatch
+):
+    open_table(*MINE).append(rows(1))
+    expiring = id_of_main()
+    path = world.mine / "metadata" / "shared.stats"
+    path.write_bytes(b"PFA1")
+    change(statistics(expiring, path))
+    open_table(*MINE).overwrite(rows(2))
+    plant("manifest")
+    remove = iceberg_snapshots._commit
+
+    def share_first(*arguments: Any) -> Document:
+        change(statistics(id_of_main(), path))
+        return remove(*arguments)
+
+    monkeypatch.setattr(iceberg_snapshots, "_commit", share_first)
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert expiring not in snapshots()
+    assert job.result["files"] > 0
+    assert path.exists()
+
+
+def statistics(snapshot_id: int, path: Path) -> dict[str, Any]:
+    return {
+        "action": "set-statistics",
+        "snapshot-id": snapshot_id,
+        "statistics": {
+            "snapshot-id": snapshot_id,
+            "statistics-path": f"file://{path}",
+            "file-size-in-bytes": 4,
+            "file-footer-size-in-bytes": 4,
+            "blob-metadata": [],
+        },
+    }
+
+
+def test_no_metadata_file_is_removed_as_a_data_file(world: World, plant):
+    """A writer has named the table's own metadata in a snapshot that expires."""
+    open_table(*MINE).append(rows(1))
+    metadata = open_table(*MINE).metadata_location
+    change(*updates(snapshot("data", metadata)))
+    named = id_of_main()
+    open_table(*MINE).overwrite(rows(2))
+    plant("manifest")
+    with untouched(canaries(world)):
+        job = run("clean_up", **EXPIRE)
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert named not in snapshots()
+    assert job.result["files"] > 0
+    assert local(metadata).exists()
 
 
 def id_of_main() -> int:

@@ -64,6 +64,7 @@ def test_paths_in_an_object_store_are_compared_unchanged():
     assert not guard.is_own("s3://bucket/own/inner/x")
     assert not guard.is_own("s3://bucket/own/../other/x")
     assert not guard.is_own("s3://other/own/data/x")
+    assert not guard.is_own("s3a://bucket/own/data/x")
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,32 @@ def test_a_file_behind_a_needed_link_is_needed(directory: Path):
 
 def test_no_file_is_needed_by_an_empty_table():
     assert "/own/data/x" not in NeededFiles([])
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/own/data/x?y", "s3://bucket/own/data/x#y"])
+def test_a_path_by_which_iceberg_opens_another_object_is_not_own(path: str):
+    assert not Guard(["s3://bucket/own"], []).is_own(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{at}/own/data/x",
+        "file:{at}/own/data/x",
+        "file://{at}/own/data/x",
+        "file://localhost{at}/own/data/x",
+        "{at}/own/../own/data/x",
+        "{at}/own//data/./x",
+        "/{at}/own/data/x",
+        "file:///{at}/own/data/x",
+        "{at}/way/data/x",
+        "{at}/linked",
+    ],
+)
+def test_a_file_is_needed_whatever_names_it(directory: Path, path: str):
+    (directory / "linked").symlink_to(directory / "own" / "data" / "x")
+    needed = NeededFiles([path.format(at=directory), "s3://bucket/x", "a\0b", "/a\0b/c"])
+    assert f"file:{directory}/own/data/x" in needed
+    assert f"file:{directory}/own/data/y" not in needed
+    assert f"file:{directory}/own2/data/x" not in needed
+    assert f"file:{directory}/own/data/x" not in NeededFiles([])

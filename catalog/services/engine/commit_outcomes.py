@@ -20,7 +20,7 @@ from catalog.errors import OutcomeUnknown
 from catalog.models import TransactionStatus
 from catalog.postgresql import outcomes
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
-from catalog.services.engine import taken_keys
+from catalog.services.engine import locks, taken_keys
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
 from catalog.services.engine.statements import NewTransaction
@@ -121,8 +121,8 @@ def stands(
             raise error  # a concurrent request with the same key was committed first
         return False
     if isinstance(error, (OutcomeLost, TransactionLost)):
-        if is_nested:
-            raise error  # only the caller can restart its transaction
+        if is_nested or locks.needs_session():
+            raise error  # only the caller can restart its transaction, or take its lock again
         # Without a transaction row nothing had to change, so the commit may be repeated.
         was_sent = isinstance(error, OutcomeLost) and batch.transaction_id is not None
         return was_sent and look_up(batch.transaction) is not None

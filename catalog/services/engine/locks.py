@@ -307,14 +307,24 @@ def advisory_lock(work: str) -> Iterator[bool]:
         yield True
 
 
+def needs_session() -> bool:
+    """True in a block of ``exclude_commits`` or with an acquired ``advisory_lock``."""
+    return cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS]).session_locks > 0
+
+
 @contextmanager
 def _session_lock(key: list[int]) -> Iterator[None]:
-    """Release a lock of the session at the end of the block, and keep the session until then."""
+    """Release a lock of the session at the end of the block, and keep the session until then.
+
+    A lock that has ended with its session is not released: another session may hold it.
+    """
     session = cast(DatabaseWrapper, connections[DEFAULT_DB_ALIAS])
+    holder = session.connection
     session.session_locks += 1
     try:
         yield
     finally:
         session.session_locks -= 1
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", key)
+        if session.connection is holder and not session.is_lost():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", key)

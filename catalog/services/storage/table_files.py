@@ -181,8 +181,8 @@ class TableFiles:
         }
 
     def canonical(self, paths: Iterable[str]) -> dict[str, str]:
-        """The real path of each file, whoever owns it; the text itself if no table may have such a file."""
-        return {text: self._path_if_simple(text) or self._resolve(text) or text for text in paths}
+        """The real path of each file, whoever owns it, also if only other readers understand its spelling."""
+        return {text: self._resolve(text) or locations.lenient_path(text) for text in paths}
 
     def refusal(self, path: str, verb: str = "read") -> ForeignFile:
         return ForeignFile(path, self._table.identifier, verb)

@@ -1,7 +1,9 @@
 """Connections that PostgreSQL ends while they are idle."""
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import psycopg
 import pytest
@@ -81,6 +83,68 @@ def test_a_lost_connection_with_a_lock_of_its_session_is_not_replaced():
     assert not PrincipalRow.objects.filter(name="user:ada").exists()
 
 
+def use_after_a_lost_lock(statement: Callable[[], Any]) -> None:
+    """The caller goes on after the error, as a commit does that is repeated."""
+    with advisory_lock("test") as is_acquired:
+        assert is_acquired
+        end(backend())
+        with pytest.raises(OperationalError):
+            statement()
+        PrincipalRow.objects.create(name="user:ada")
+
+
+def create_in_transaction() -> None:
+    with transaction.atomic():
+        PrincipalRow.objects.create(name="user:bob")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        PrincipalRow.objects.count,
+        lambda: PrincipalRow.objects.create(name="user:bob"),
+        create_in_transaction,
+        lambda: hot_cursor().execute("SELECT 1"),
+    ],
+    ids=["read", "write", "transaction", "cached cursor"],
+)
+def test_no_other_session_continues_after_a_lost_lock(statement: Callable[[], Any]):
+    with pytest.raises(OperationalError, match="held a lock"):
+        use_after_a_lost_lock(statement)
+    assert connection.session_locks == 0
+    assert not PrincipalRow.objects.filter(name__in=["user:ada", "user:bob"]).exists()
+
+
+def begin_under_a_lost_lock() -> None:
+    with advisory_lock("test") as is_acquired:
+        assert is_acquired
+        lose()
+        create_in_transaction()
+
+
+def test_no_transaction_begins_under_a_lost_lock():
+    with pytest.raises(OperationalError, match="held a lock"):
+        begin_under_a_lost_lock()
+    assert not PrincipalRow.objects.filter(name="user:bob").exists()
+
+
+def fail_under_a_lost_lock() -> None:
+    with advisory_lock("test"):
+        lose()
+        raise LookupError
+
+
+def test_the_end_of_a_lost_lock_hides_no_error(monkeypatch):
+    backend()
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "connect", refuse)
+        with pytest.raises(LookupError):
+            fail_under_a_lost_lock()
+    assert connection.session_locks == 0
+    with advisory_lock("test") as is_acquired:  # by another session
+        assert is_acquired
+
+
 def change_before_and_after_the_loss() -> None:
     with transaction.atomic():
         PrincipalRow.objects.create(name="user:ada")
@@ -89,7 +153,7 @@ def change_before_and_after_the_loss() -> None:
 
 
 def test_a_lost_connection_in_a_transaction_is_not_replaced():
-    with pytest.raises(OperationalError):
+    with pytest.raises(TransactionLost):
         change_before_and_after_the_loss()
     assert not PrincipalRow.objects.filter(name__in=["user:ada", "user:bob"]).exists()
 

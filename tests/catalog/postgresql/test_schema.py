@@ -139,3 +139,28 @@ def test_an_index_replaces_that_of_an_interrupted_attempt(backup):
         ending.join()
         with connection.schema_editor(atomic=False) as editor:
             editor.remove_index(Job, INDEX, concurrently=True)
+
+
+def end_session() -> None:
+    with session() as other:
+        pid = connection.connection.info.backend_pid
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+
+def change_after_a_lost_read() -> None:
+    with connection.schema_editor(atomic=False) as editor:
+        end_session()
+        with pytest.raises(OperationalError):
+            Job.objects.exists()
+        editor.execute("ALTER TABLE catalog_job ADD COLUMN of_the_test integer")
+
+
+def test_a_migration_continues_in_no_other_session():
+    """That session would wait for locks without a limit, and requests behind it."""
+    before = lock_timeout()
+    with pytest.raises(OperationalError):
+        change_after_a_lost_read()
+    assert (connection.session_locks, lock_timeout()) == (0, before)
+    with connection.cursor() as cursor:
+        columns = connection.introspection.get_table_description(cursor, "catalog_job")
+    assert "of_the_test" not in {column.name for column in columns}

@@ -86,13 +86,14 @@ def _files(
 ) -> list[str]:
     """The table's own files that only the removed snapshots refer to, as far as they are known.
 
-    Without those that the metadata names through a link: another name of the file may be needed.
+    Without those that the metadata names through a link: another name of the file may be needed. Without metadata
+    files, too: whoever names one as a data file removes none.
     """
     removed = [s for s in document["snapshots"] if s["snapshot-id"] in set(snapshots)]
     both = {
         **remaining,
         "snapshots": [*removed, *(remaining.get("snapshots") or [])],
-        **{key: document.get(key) or [] for key in _STATISTICS},
+        **{key: _statistics(document, remaining, key, snapshots) for key in _STATISTICS},
     }
     reader = iceberg_statistics.reader_of(job.table)
     limit = iceberg_statistics.MAX_FILES
@@ -105,8 +106,18 @@ def _files(
     return sorted(
         path
         for path, real in own.items()
-        if real not in needed_elsewhere and _literal(path) == real
+        if real not in needed_elsewhere
+        and _literal(path) == real
+        and ".metadata.json" not in real.rpartition("/")[2]
     )
+
+
+def _statistics(
+    document: Document, remaining: Document, key: str, removed: Sequence[int]
+) -> list[Mapping[str, Any]]:
+    """The statistics of the removed snapshots, and those that the table has now."""
+    expired = [file for file in document.get(key) or [] if file["snapshot-id"] in set(removed)]
+    return [*expired, *(remaining.get(key) or [])]
 
 
 def _literal(path: str) -> str:

@@ -282,6 +282,22 @@ def test_a_read_under_a_session_lock_is_not_repeated():
     assert connection.session_locks == 0
 
 
+def test_a_commit_under_a_lost_session_lock_is_not_repeated():
+    """Another process may do the same work by now."""
+
+    def commit_alone() -> None:
+        with locks.advisory_lock("work") as is_alone:
+            assert is_alone
+            _end_session()
+            commit([create_namespace()], actor=SYSTEM)
+
+    with pytest.raises(OperationalError):
+        commit_alone()
+    assert not Namespace.objects.filter(name="new").exists()
+    commit([create_namespace()], actor=SYSTEM)
+    assert Namespace.objects.filter(name="new").exists()
+
+
 class _Starting:
     """A starting server, which refuses this number of connections."""
 

@@ -208,3 +208,28 @@ def test_the_short_check_of_a_name_agrees_with_the_full_one(directory: str):
         path = f"{directory}/{name}"
         is_plain = name not in {"", ".", ".."} and locations.literal_directory(path) is not None
         assert table_files._is_plain(path, name) is is_plain, path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{A}/data/x",
+        "s3a://lake/root/a/data/x",
+        "S3N://lake/root/a/data/x",
+        "s3:lake/root/a/data/x",
+        "s3://k@lake:443/root/a/data/x",
+        "s3://lake//root/./a/b/../data/x",
+    ],
+)
+def test_a_file_is_compared_as_the_object_that_any_reader_may_open(path: str):
+    files = TableFiles(table_at("a", A))
+    assert files.canonical([path]) == {path: f"{A}/data/x"}
+
+
+def test_an_azure_file_is_compared_without_the_kind_of_its_address():
+    files = TableFiles(table_at("a", A))
+    path = "wasbs://c@account.blob.core.windows.net/a/x"
+    assert files.canonical([path, "rest"]) == {
+        path: "abfss://c@account.dfs.core.windows.net/a/x",
+        "rest": "rest",
+    }
