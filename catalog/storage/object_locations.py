@@ -89,7 +89,8 @@ def canonical_file(text: str) -> str:
 def lenient_file(text: str) -> str:
     """The canonical form of the file that any reader may open for a text, only to compare it with others.
 
-    Readers take the schemes of other libraries, and some drop empty segments.
+    Readers take the schemes of other libraries, some drop empty segments, and Iceberg ignores what follows a question
+    mark or a number sign.
     """
     scheme, _, rest = text.strip().partition(":")
     scheme = scheme.lower()
@@ -100,6 +101,7 @@ def lenient_file(text: str) -> str:
         authority = authority.replace(".blob.", ".dfs.")
     else:
         authority = authority.rpartition("@")[2].partition(":")[0]
+    key = re.split("[?#]", key, maxsplit=1)[0]
     return f"{scheme}://{authority}{posixpath.normpath('/' + key.lstrip('/'))}"
 
 

@@ -26,7 +26,7 @@ from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
 from catalog.models import FileReference, TableFormat
 from catalog.privileges import NOTHING
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, table_claims
 from catalog.services.storage.file_owners import (
     Belonging,
     FileOwner,
@@ -34,13 +34,7 @@ from catalog.services.storage.file_owners import (
     Holder,
     References,
 )
-from catalog.services.storage.table_claims import (
-    Claim,
-    claims_inside,
-    claims_of,
-    is_held_now,
-    winners,
-)
+from catalog.services.storage.table_claims import Claim, is_held_now, winners
 from catalog.storage import locations, object_locations, stores
 
 _MAX_TEXT = 2000
@@ -181,8 +175,11 @@ class TableFiles:
         }
 
     def canonical(self, paths: Iterable[str]) -> dict[str, str]:
-        """The real path of each file, whoever owns it, also if only other readers understand its spelling."""
-        return {text: self._resolve(text) or locations.lenient_path(text) for text in paths}
+        """The paths by which files are compared, whoever owns them: of one spelling, with links followed."""
+        return {text: self._real_local_path(text) or locations.lenient_path(text) for text in paths}
+
+    def _real_local_path(self, text: str) -> str | None:
+        return None if object_locations.scheme_of(text) else self._resolve(text)
 
     def refusal(self, path: str, verb: str = "read") -> ForeignFile:
         return ForeignFile(path, self._table.identifier, verb)
@@ -282,7 +279,7 @@ class TableFiles:
         if ancestors:
             if not self._roots:
                 self._roots, self._home = locations.allowed_roots(), locations.home()
-            claims.update(claims_of(ancestors))
+            claims.update(table_claims.claims_of(ancestors))
         for directory in unknown:
             self._owners[directory] = self._owner(directory, claims)
 
@@ -318,7 +315,7 @@ class TableFiles:
         """The claims at and inside this table's directories. Only older releases allowed them."""
         if self._deeper is not None:
             return
-        self._deeper = claims_inside(self._table.pk, self._own)
+        self._deeper = table_claims.claims_inside(self._table.pk, self._own)
         self._owners.clear()
 
     # -- paths

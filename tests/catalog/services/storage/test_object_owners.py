@@ -219,6 +219,8 @@ def test_the_short_check_of_a_name_agrees_with_the_full_one(directory: str):
         "s3:lake/root/a/data/x",
         "s3://k@lake:443/root/a/data/x",
         "s3://lake//root/./a/b/../data/x",
+        f"{A}/data/x?version=1",
+        f"{A}/data/x#part",
     ],
 )
 def test_a_file_is_compared_as_the_object_that_any_reader_may_open(path: str):
