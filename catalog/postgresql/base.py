@@ -113,7 +113,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.is_lost():
             if self.in_atomic_block:
                 raise TransactionLost("The connection was lost in the transaction")
-            if self._may_be_replaced():
+            if self.autocommit and not self.session_locks:
                 self.close()
         if self.session_locks and (self.connection is None or self.is_lost()):
             raise OperationalError("The session that held a lock has ended")
@@ -124,9 +124,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.connection is None:
             self.ensure_connection()
         return bool(self.autocommit)
-
-    def _may_be_replaced(self) -> bool:
-        return self.autocommit and not (self.in_atomic_block or self.session_locks)
 
     def make_cursor(self, cursor: Any) -> CursorWrapper:
         return _TracedCursor(cursor, self) if tracing.is_on() else _Cursor(cursor, self)

@@ -22,7 +22,8 @@ class SchemaEditor(DatabaseSchemaEditor):
         if not self.collect_sql:
             scope = "LOCAL" if self.atomic_migration else "SESSION"
             self.execute(f"SET {scope} lock_timeout = '{LOCK_MILLISECONDS}ms'")
-            self._session.session_locks += not self.atomic_migration
+            if not self.atomic_migration:
+                self._session.session_locks += 1
         return editor
 
     def __exit__(
@@ -35,7 +36,8 @@ class SchemaEditor(DatabaseSchemaEditor):
         try:
             super().__exit__(kind, error, traceback)
         finally:
-            self._session.session_locks -= is_of_session
+            if is_of_session:
+                self._session.session_locks -= 1
         if is_of_session and self.connection.connection is not None and not self._session.is_lost():
             self._reset()
 

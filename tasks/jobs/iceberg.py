@@ -248,10 +248,8 @@ class Procedures:
         self._files_in_metadata()  # fails before the commit if this release of Iceberg cannot do it
         expired = self._frame(action.expireFiles())
         if self._is_in_object_store():
-            needed = NeededFiles(())
             expired = without_same_objects(expired, self._files_in_metadata())
-        else:
-            needed = self._needed_files()
+        needed = self._needed_files()
         counts = dict.fromkeys(_EXPIRED.values(), 0)
         deleted: list[str] = []
         kept: list[str] = []

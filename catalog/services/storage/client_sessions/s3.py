@@ -18,7 +18,7 @@ logging.getLogger("botocore").setLevel(logging.WARNING)
 _NOT_IN_SESSION_NAMES = re.compile(r"[^A-Za-z0-9_=,.@-]+")
 _LONGEST_SESSION_NAME = 64
 _TOO_LARGE = "PackedPolicyTooLarge"
-_OF_ONE_TABLE = frozenset({_TOO_LARGE, "MalformedPolicyDocument"})
+_OF_ONE_TABLE = frozenset({"MalformedPolicyDocument"})
 """Errors that say nothing about credentials for other tables."""
 _REMEDIES = {
     "AccessDenied": "Let the role's trust policy name the server's identity, and the external ID if it requires one;"

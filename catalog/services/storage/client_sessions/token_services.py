@@ -57,7 +57,7 @@ class Failure:
     is_of_one_table: bool = False
     """True if it says nothing about credentials for other tables."""
     is_of_location: bool = False
-    """True if no request for this location can succeed, now or later."""
+    """True if no request for this location can succeed, now or later. It says nothing about other tables either."""
 
 
 class Request(Protocol):
