@@ -135,8 +135,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Set autocommit without opening a connection: new connections begin in this mode.
 
         After a lost COMMIT, Django would reconnect here, and a failure to do so would hide the lost
-        COMMIT.
+        COMMIT. A transaction begins in no session that has ended while it was idle.
         """
+        if not autocommit:
+            self.close_if_ended()
         if autocommit and self.connection is None and self.settings_dict["AUTOCOMMIT"]:
             self.autocommit = True
         else:

@@ -63,6 +63,30 @@ def test_a_lost_connection_is_replaced_outside_of_requests(in_transaction):
     assert PrincipalRow.objects.filter(name="user:ada").exists()
 
 
+def test_a_transaction_begins_in_a_session_that_has_not_ended():
+    """Jobs wait for Spark and storage between transactions."""
+    ended = backend()
+    end(ended)
+    with transaction.atomic():
+        PrincipalRow.objects.create(name="user:ada")
+    assert backend() != ended
+    assert PrincipalRow.objects.filter(name="user:ada").exists()
+
+
+def begin_under_an_ended_lock() -> None:
+    with advisory_lock("test") as is_acquired:
+        assert is_acquired
+        end(backend())
+        create_in_transaction()
+
+
+def test_a_transaction_begins_under_no_lock_of_a_session_that_has_ended():
+    with pytest.raises(OperationalError, match="held a lock"):
+        begin_under_an_ended_lock()
+    assert (connection.session_locks, connection.in_atomic_block) == (0, False)
+    assert not PrincipalRow.objects.filter(name="user:bob").exists()
+
+
 def test_a_lost_connection_is_replaced_for_the_cached_cursor():
     ended = lose()
     hot_cursor().execute("SELECT 1")

@@ -171,16 +171,17 @@ def test_a_transaction_with_a_lost_answer_is_committed_once(monkeypatch, stands)
 
 
 def test_a_commit_is_repeated_when_its_session_ends_before_commit(monkeypatch):
-    real, calls = Batch.flush, []
+    real, calls = Batch.flush_but_last, []
 
-    def flush(self: Batch) -> None:
+    def flush(self: Batch) -> Any:
         calls.append(1)
         if len(calls) == 1:
             _end_session()
-        real(self)
+        return real(self)
 
-    monkeypatch.setattr(Batch, "flush", flush)
+    monkeypatch.setattr(Batch, "flush_but_last", flush)
     commit([create_namespace()], actor=SYSTEM)
+    assert len(calls) == 2
     assert Namespace.objects.filter(name="new").count() == 1
     # No look-up: without a COMMIT the outcome is clear.
     assert not Transaction.objects.filter(status=TransactionStatus.FAILED).exists()
@@ -282,17 +283,30 @@ def test_a_read_under_a_session_lock_is_not_repeated():
     assert connection.session_locks == 0
 
 
-def test_a_commit_under_a_lost_session_lock_is_not_repeated():
+@pytest.mark.parametrize("ends", ["before", "within"])
+def test_a_commit_under_a_lost_session_lock_is_not_repeated(monkeypatch, ends):
     """Another process may do the same work by now."""
+    real, calls = Batch.flush_but_last, []
+
+    def flush(self: Batch) -> Any:
+        calls.append(1)
+        if ends == "within":
+            _end_session()
+        return real(self)
 
     def commit_alone() -> None:
         with locks.advisory_lock("work") as is_alone:
             assert is_alone
-            _end_session()
+            if ends == "before":
+                _end_session()
             commit([create_namespace()], actor=SYSTEM)
 
-    with pytest.raises(OperationalError):
-        commit_alone()
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "flush_but_last", flush)
+        with pytest.raises(TransactionLost if ends == "within" else OperationalError):
+            commit_alone()
+    assert len(calls) == (ends == "within")
+    assert connection.session_locks == 0
     assert not Namespace.objects.filter(name="new").exists()
     commit([create_namespace()], actor=SYSTEM)
     assert Namespace.objects.filter(name="new").exists()
