@@ -9,7 +9,7 @@ migration.
 from types import TracebackType
 from typing import Any, Self
 
-from django.db import models
+from django.db import DatabaseError, models
 from django.db.backends.postgresql.schema import DatabaseSchemaEditor
 
 LOCK_MILLISECONDS = 500
@@ -20,11 +20,19 @@ class SchemaEditor(DatabaseSchemaEditor):
     def __enter__(self) -> Self:
         editor: Self = super().__enter__()
         if not self.collect_sql:
-            scope = "LOCAL" if self.atomic_migration else "SESSION"
-            self.execute(f"SET {scope} lock_timeout = '{LOCK_MILLISECONDS}ms'")
-            if not self.atomic_migration:
-                self._session.session_locks += 1
+            try:
+                self._limit()
+            except DatabaseError as error:
+                if self.atomic_migration:
+                    self.atomic.__exit__(type(error), error, error.__traceback__)
+                raise
         return editor
+
+    def _limit(self) -> None:
+        scope = "LOCAL" if self.atomic_migration else "SESSION"
+        self.execute(f"SET {scope} lock_timeout = '{LOCK_MILLISECONDS}ms'")
+        if not self.atomic_migration:
+            self._session.session_locks += 1
 
     def __exit__(
         self,

@@ -164,3 +164,22 @@ def test_a_migration_continues_in_no_other_session():
     with connection.cursor() as cursor:
         columns = connection.introspection.get_table_description(cursor, "catalog_job")
     assert "of_the_test" not in {column.name for column in columns}
+
+
+def enter_after_the_end(monkeypatch: pytest.MonkeyPatch, *, atomic: bool) -> None:
+    """The session ends just after the beginning of the transaction."""
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "close_if_ended", lambda: None)
+        end_session()
+        with connection.schema_editor(atomic=atomic):
+            pytest.fail("the editor has no limit")
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_an_editor_that_cannot_be_entered_leaves_no_transaction(monkeypatch, atomic):
+    before = lock_timeout()
+    with pytest.raises(OperationalError):
+        enter_after_the_end(monkeypatch, atomic=atomic)
+    assert (connection.in_atomic_block, connection.session_locks) == (False, 0)
+    add_column()
+    assert lock_timeout() == before
