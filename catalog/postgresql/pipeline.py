@@ -143,21 +143,30 @@ class Pipeline:
     def _open(self) -> None:
         connection = None
         try:
-            connection = psycopg.connect(**_parameters())
-            for name, text in self._statements.items():
-                result = connection.pgconn.prepare(name, text)
-                if result.status != ExecStatus.COMMAND_OK:
-                    raise psycopg.OperationalError(result.get_error_message())
+            connection = self._prepared_connection()
         except psycopg.Error as error:
             self._report_failure(error)
-            if connection is not None:
-                connection.close()
-            connection = None
+        except (
+            Exception
+        ):  # the thread's outermost frame; the loop connects again only after ``_use``
+            log.exception("No connection for reads in the event loop")
         try:
             self._loop.call_soon_threadsafe(self._use, connection)
         except RuntimeError:  # the loop has ended
             if connection is not None:
                 connection.close()
+
+    def _prepared_connection(self) -> "psycopg.Connection[Any]":
+        connection: psycopg.Connection[Any] = psycopg.connect(**_parameters())
+        try:
+            for name, text in self._statements.items():
+                result = connection.pgconn.prepare(name, text)
+                if result.status != ExecStatus.COMMAND_OK:
+                    raise psycopg.OperationalError(result.get_error_message())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _use(self, connection: "psycopg.Connection[Any] | None") -> None:
         self._loop.call_later(self._pause, self._allow_connecting)

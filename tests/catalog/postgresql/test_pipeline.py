@@ -177,6 +177,24 @@ def test_a_connection_that_ends_while_it_is_idle_is_replaced():
     run(work)
 
 
+def test_an_error_of_the_system_prevents_no_later_connection(monkeypatch):
+    attempts, connect = [], psycopg.connect
+
+    def fail_once(**parameters: Any) -> Any:
+        attempts.append(parameters)
+        if len(attempts) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return connect(**parameters)
+
+    async def work(connected: Pipeline) -> None:
+        assert (await row(connected, "echo", 1))[0] == 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg, "connect", fail_once)
+        run(work)
+    assert len(attempts) == 2
+
+
 def test_nobody_waits_for_long(monkeypatch):
     monkeypatch.setattr(pipeline, "_PATIENCE_SECONDS", 0.1)
 
