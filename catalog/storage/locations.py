@@ -11,7 +11,6 @@ import stat
 import unicodedata
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from urllib.parse import quote, unquote, urlsplit
 
 from django.conf import settings
@@ -241,16 +240,6 @@ def literal_directory(text: str) -> str | None:
     if not path.startswith("/") or path_fault(path) is not None:
         return None
     return path
-
-
-def lenient_path(text: str) -> str:
-    """The path of the file that any reader may open for a text in Iceberg metadata, only to compare it with others."""
-    if object_locations.scheme_of(text):
-        return object_locations.lenient_file(text)
-    path = _without_scheme(text)
-    with suppress(ValueError):  # it has a null character
-        return os.path.realpath("/" + path.lstrip("/")) if path.startswith("/") else text
-    return text
 
 
 def uri(location: str) -> str:

@@ -5,7 +5,6 @@ segments, and policies expand wildcards. Therefore a location has one spelling h
 agree, and every other spelling is refused.
 """
 
-import posixpath
 import re
 from urllib.parse import unquote
 
@@ -86,23 +85,9 @@ def canonical_file(text: str) -> str:
     return path
 
 
-def lenient_file(text: str) -> str:
-    """The canonical form of the file that any reader may open for a text, only to compare it with others.
-
-    Readers take the schemes of other libraries, some drop empty segments, and Iceberg ignores what follows a question
-    mark or a number sign.
-    """
-    scheme, _, rest = text.strip().partition(":")
-    scheme = scheme.lower()
-    authority, _, key = rest.lstrip("/").partition("/")
-    if scheme not in SCHEMES:
-        scheme = _ALIASES.get(scheme, scheme)
-    if scheme == "abfss":
-        authority = authority.replace(".blob.", ".dfs.")
-    else:
-        authority = authority.rpartition("@")[2].partition(":")[0]
-    key = re.split("[?#]", key, maxsplit=1)[0]
-    return f"{scheme}://{authority}{posixpath.normpath('/' + key.lstrip('/'))}"
+def canonical_scheme(scheme: str) -> str:
+    """The scheme of canonical locations for one that other libraries use."""
+    return _ALIASES.get(scheme, scheme)
 
 
 def _canonical(text: str) -> str:

@@ -60,6 +60,7 @@ _FILE_IO = {
     "abfss": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
 }
 """The class that opens the files of a table at a location of a scheme, and no files elsewhere."""
+_FILE_SCHEME = re.compile(r"^file:(//localhost(?=/))?", re.IGNORECASE)
 _LOCAL_FILE_SYSTEM = "org.apache.hadoop.fs.LocalFileSystem"
 _REMOTE = ("ftp", "har", "hdfs", "http", "https", "swebhdfs", "viewfs", "webhdfs")
 """Schemes of every Hadoop. The libraries of Spark may add others."""
@@ -165,6 +166,8 @@ class Procedures:
         self._name = ".".join([self._catalog, *map(_quoted, request["table"])])
         self._table = _text(self._name)
         self._request = request
+        kept = request.get("kept_metadata")
+        self._kept_metadata = None if kept is None else frozenset(kept)
 
     def compact(self) -> dict[str, Any]:
         strategy, order = self._request.get("strategy"), self._request.get("sort_order")
@@ -259,7 +262,7 @@ class Procedures:
                 if path in needed:
                     continue
                 # Only the catalog removes metadata files. Whoever names one as a data file removes none.
-                if guard.is_own(path) and not _is_metadata_file(path):
+                if guard.is_own(path) and not self._is_metadata(path):
                     own.append(path)
                     name = _EXPIRED.get(kind, "deleted_other_files_count")
                     counts[name] = counts.get(name, 0) + 1
@@ -283,8 +286,7 @@ class Procedures:
             file for file in self._orphans(is_dry_run=True, **listing) if not self._is_kept(file)
         ]
         if listed:
-            needed = self._needed_files()
-            listed = [file for file in listed if file not in needed]
+            listed = self._without_needed(listed)
         orphans = [file for file in listed if guard.is_own(file)]
         kept_files_count = len(listed) - len(orphans)
         orphan_bytes = self._sizes(orphans[:_MAX_SIZED])
@@ -318,10 +320,19 @@ class Procedures:
             own = [str(self._load().location())]
         return Guard(own, self._request.get("foreign_prefixes") or [])
 
+    def _without_needed(self, files: list[str]) -> list[str]:
+        """The files without those that the table's metadata names now, by whatever path."""
+        if self._is_in_object_store():
+            rows = self._spark.createDataFrame([(file,) for file in files], "path string")
+            remaining = without_same_objects(rows, self._files_in_metadata())
+            return sorted(row.path for row in remaining.toLocalIterator())
+        needed = self._needed_files()
+        return [file for file in files if file not in needed]
+
     def _needed_files(self) -> "NeededFiles":
         """The local files that the table's metadata names now, except metadata files.
 
-        None of an object store: Iceberg compares orphans there without their schemes.
+        None of an object store, where ``without_same_objects`` compares files without collecting their paths.
         """
         if self._is_in_object_store():
             return NeededFiles(())
@@ -377,12 +388,15 @@ class Procedures:
     def _is_kept(self, file: str) -> bool:
         """True for a metadata file that the catalog's ledger names.
 
-        The ledger may name files that are no longer in the metadata log. A request without
-        ``kept_metadata`` keeps all metadata files.
+        The ledger may name files that are no longer in the metadata log, and those of registered tables have any
+        name. A request without ``kept_metadata`` keeps all metadata files.
         """
-        kept_metadata = self._request.get("kept_metadata")
-        name = file.rpartition("/")[2]
-        return _is_metadata_file(file) and (kept_metadata is None or name in kept_metadata)
+        if self._kept_metadata is None:
+            return _is_metadata_file(file)
+        return file.rpartition("/")[2] in self._kept_metadata
+
+    def _is_metadata(self, file: str) -> bool:
+        return _is_metadata_file(file) or self._is_kept(file)
 
     def _view(self, files: list[str]) -> str:
         """Create a view of files for the procedure, which checks each of them again; returns its name."""
@@ -466,7 +480,7 @@ class Procedures:
         return sorted(row["orphan_file_location"] for row in rows)
 
     def _is_in_object_store(self) -> bool:
-        return _local(str(self._load().location())) is None
+        return not _lenient(str(self._load().location())).startswith("/")
 
     def _sizes(self, files: list[str]) -> int:
         io = self._load().io()
@@ -647,7 +661,7 @@ class Guard:
         local = _local(path)
         if local is None and ("?" in path or "#" in path):  # Iceberg would open another object
             return False
-        if local is not None and Path(local).is_symlink():
+        if local is not None and _is_link(local):
             return False
         directory = path.rpartition("/")[0]
         if directory not in self._directories:
@@ -672,14 +686,14 @@ class NeededFiles:
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._directories: dict[str, str] = {}
-        self._real = {self._real_path(path) for path in paths}
+        self._real = {self._real_path(text) for path in paths for text in _readings(path)}
 
     def __contains__(self, path: str) -> bool:
         return bool(self._real) and self._real_path(path) in self._real
 
     def _real_path(self, path: str) -> str:
         local = _local(path)
-        if local is None or not _is_plain(path) or Path(local).is_symlink():
+        if local is None or not _is_plain(path) or _is_link(local):
             return _real(_lenient(path))
         directory, _, name = local.rpartition("/")
         if directory not in self._directories:
@@ -712,9 +726,29 @@ def _local(path: str) -> str | None:
 
 
 def _lenient(path: str) -> str:
-    """The same local path for readers that take no host from it."""
-    path = path.removeprefix("file://localhost").removeprefix("file:")
+    """The same local path for readers that take no host from it, and any letters as those of the scheme."""
+    path = _FILE_SCHEME.sub("", path)
     return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def _readings(path: str) -> Iterator[str]:
+    """The paths that readers of local files derive from a path.
+
+    PyIceberg opens what is before the query and the fragment of a URI. Hadoop applies ``..`` before it follows links.
+    """
+    yield path
+    if "?" in path or "#" in path:
+        path = re.split("[?#]", path, maxsplit=1)[0]
+        yield path
+    if ".." in path:
+        yield os.path.normpath(_lenient(path))
+
+
+def _is_link(path: str) -> bool:
+    try:
+        return Path(path).is_symlink()
+    except OSError:  # no file has such a long name
+        return False
 
 
 def _real(path: str) -> str:
@@ -753,16 +787,24 @@ def without_same_objects(files: DataFrame, needed: DataFrame) -> DataFrame:
 def _object(column: str) -> Column:
     """The bucket, or the container and the account, and the key that a path names.
 
-    Iceberg ignores what follows a question mark or a number sign, and some libraries ignore empty segments.
+    Iceberg ignores the scheme, and what follows a question mark or a number sign. Some libraries ignore empty segments, and
+    apply ``.`` and ``..``.
     """
     named = functions.col(column)
     for pattern, text in (
-        (r"^[A-Za-z0-9]+:/+([^/@]+(@[^/.]+)?)[^/]*", "$1"),
-        (r"[?#].*$", ""),
-        (r"/([.]?/)+", "/"),
+        (r"(?s)^[^:]*:/*([^/@]+(@[^/.]+)?)[^/]*", "$1"),
+        (r"(?s)[?#].*$", ""),
     ):
         named = functions.regexp_replace(named, pattern, text)
-    return named
+    segments = functions.filter(functions.split(named, "/"), lambda name: ~name.isin("", "."))
+    no_segments = functions.array().cast("array<string>")
+    return functions.concat_ws("/", functions.aggregate(segments, no_segments, _with_segment))
+
+
+def _with_segment(path: Column, name: Column) -> Column:
+    above = functions.slice(path, 1, functions.greatest(functions.size(path) - 1, functions.lit(0)))
+    below = functions.concat(path, functions.array(name))
+    return functions.when(name == "..", above).otherwise(below)
 
 
 ACTIONS: dict[str, Callable[[Procedures], dict[str, Any]]] = {

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import SparkSession
 
 from tasks.jobs.iceberg import _iterate, without_same_objects
@@ -201,11 +203,25 @@ def with_parent_directory(path: Path) -> str:
     return f"file:{path.parent}/../{path.parent.name}/{path.name}"
 
 
+def back_from_link(path: Path) -> str:
+    """Hadoop goes back from the link, not from where it leads."""
+    table = path.parent.parent
+    link = table.with_name(f"link-{table.name}")
+    link.symlink_to("/usr/lib")
+    return f"file:{link}/../{table.name}/data/{path.name}"
+
+
+def with_capitals(path: Path) -> str:
+    return f"FILE:{path}"
+
+
 SPELLINGS: tuple[Callable[[Path], str], ...] = (
     str,
     lambda path: f"file:{path}",
     lambda path: f"file://{path}",
     with_parent_directory,
+    back_from_link,
+    with_capitals,
     through_link_to_directory,
     through_link_to_file,
 )
@@ -219,10 +235,13 @@ class Respelled:
         session: SparkSession,
         name: tuple[str, str],
         spellings: tuple[Callable[[Path], str], ...],
+        *,
+        is_there: bool = False,
     ) -> None:
         self._session = session
         self.table = ".".join(("lake", *name))
-        session.sql(f"CREATE TABLE {self.table} (id BIGINT)")
+        if not is_there:
+            session.sql(f"CREATE TABLE {self.table} (id BIGINT)")
         self.number = len(spellings)
         session.sql(
             f"INSERT INTO {self.table} SELECT /*+ REPARTITION({self.number}) */ id"
@@ -232,16 +251,21 @@ class Respelled:
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
             session._jsparkSession, self.table
         )
+        self.location = local(table.location())
+        self._data_files = jvm.org.apache.iceberg.DataFiles
+        self.respell(table, spellings)
+
+    def respell(self, table: Any, spellings: tuple[Callable[[Path], str], ...]) -> None:
+        """Commit a snapshot that names the data files by other paths."""
         change = table.newOverwrite()
         tasks = list(_iterate(table.newScan().planFiles()))
         for task, spelling in zip(tasks, spellings, strict=True):
             path = spelling(local(task.file().location()))
-            builder = jvm.org.apache.iceberg.DataFiles.builder(table.spec())
+            builder = self._data_files.builder(table.spec())
             if path != task.file().location():
                 respelled = builder.copy(task.file()).withPath(path).build()
                 change.deleteFile(task.file()).addFile(respelled)
         change.commit()
-        self.location = local(table.location())
 
     def ids(self) -> list[int]:
         return sorted(row.id for row in self._session.sql(f"SELECT id FROM {self.table}").collect())
@@ -286,6 +310,96 @@ def test_files_that_are_named_through_a_link_are_no_orphans(
     assert not orphan.exists()
 
 
+def test_a_table_whose_location_has_another_spelling_is_one_of_local_files(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    other = local(catalog.create_table((name[0], "other"), schema).location())
+    location = f"file:///{other.parent}/spelled-{name[1]}"
+    assert catalog.create_table(name, schema, location=location).location() == location
+    respelled = Respelled(session, name, (lambda path: f"file:{path}",), is_there=True)
+    respelled.respell(reloaded(session, respelled.table), (str,))
+
+    end(jobs, name, "clean_up", keep_for=0)
+    assert respelled.ids() == list(range(100))
+
+    respelled.respell(reloaded(session, respelled.table), (through_link_to_directory,))
+    end(jobs, name, "clean_up", keep_for=0)
+    for path in respelled.data_files():
+        os.utime(path, (time.time() - 4 * DAY, time.time() - 4 * DAY))
+    end(jobs, name, "remove_orphans")
+    assert respelled.ids() == list(range(100))
+
+
+def end(jobs: Jobs, name: tuple[str, str], kind: str, **options: Any) -> dict[str, Any]:
+    """Run a job that succeeds, but keeps files that its plan promised to remove."""
+    job = jobs.followed(jobs.start(name, kind, **options))
+    assert job["status"] == "succeeded", (job, jobs.log(job["id"]))
+    result: dict[str, Any] = job["result"]
+    return result
+
+
+def test_files_are_needed_that_pyiceberg_opens_by_a_path_with_a_query(
+    jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    table = catalog.create_table(name, pa.schema([("id", pa.int64())]))
+    path = local(table.location()) / "data" / "added.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}), path)
+    table.add_files([f"file:{path}"])
+    with table.transaction() as change:
+        change.delete(AlwaysTrue())
+        change.add_files([f"file:{path}?v=1"])
+    assert catalog.load_table(name).scan().to_arrow()["id"].to_pylist() == [1]
+
+    jobs.run(name, "clean_up", keep_for=0)
+    os.utime(path, (time.time() - 4 * DAY, time.time() - 4 * DAY))
+    jobs.run(name, "remove_orphans")
+
+    assert catalog.load_table(name).scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_metadata_with_another_name_is_neither_an_orphan_nor_a_data_file(
+    session: SparkSession,
+    live: LiveServer,
+    jobs: Jobs,
+    catalog: RestCatalog,
+    name: tuple[str, str],
+) -> None:
+    """A table can be registered by a metadata file with any name."""
+    table = catalog.create_table(name, pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    metadata = local(table.metadata_location)
+    first = metadata.rename(metadata.with_name("first.json"))
+    register(live, name, first)
+    loaded = reloaded(session, ".".join(("lake", *name)))
+    (task,) = _iterate(loaded.newScan().planFiles())
+    builder = session.sparkContext._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec())
+    named = builder.copy(task.file()).withPath(f"file:{first}").build()
+    loaded.newFastAppend().appendFile(named).commit()
+    catalog.load_table(name).delete(AlwaysTrue())
+    catalog.load_table(name).append(pa.table({"id": [2]}))
+
+    end(jobs, name, "clean_up", keep_for=0)
+    assert first.exists()
+
+    # It leaves the log, but the catalog still has the version.
+    with catalog.load_table(name).transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "1"})
+    catalog.load_table(name).append(pa.table({"id": [3]}))
+    log = [entry.metadata_file for entry in catalog.load_table(name).metadata.metadata_log]
+    assert f"file:{first}" not in log
+    os.utime(first, (time.time() - 4 * DAY, time.time() - 4 * DAY))
+    jobs.run(name, "remove_orphans")
+    assert first.exists()
+
+
+def reloaded(session: SparkSession, table: str) -> Any:
+    """The table as a Java object."""
+    jvm: Any = session.sparkContext._jvm
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+
+
 def test_a_table_with_the_name_of_a_metadata_table_says_nothing_about_needed_files(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
 ) -> None:
@@ -302,6 +416,48 @@ def test_a_table_with_the_name_of_a_metadata_table_says_nothing_about_needed_fil
     jobs.run(name, "clean_up", keep_for=0)
 
     assert respelled.ids() == list(range(100))
+
+
+def register(live: LiveServer, name: tuple[str, str], metadata: Path) -> None:
+    live.manage(
+        "from catalog.access import SYSTEM\n"
+        "from catalog.services.iceberg.commits import register_table\n"
+        "from catalog.services.iceberg.tables import unregister_table\n"
+        f"unregister_table(actor=SYSTEM, table={name!r})\n"
+        f"register_table(actor=SYSTEM, table={name!r}, metadata_location='file:{metadata}')"
+    )
+
+
+def test_statistics_with_other_spellings_are_needed(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    """Those of a tag, while the snapshots before and after it have other ones."""
+    table = catalog.create_table(name, pa.schema([("id", pa.int64())]))
+    statistics = local(table.location()) / "metadata" / "shared.stats"
+    partitions = local(table.location()) / "metadata" / "shared.parquet"
+    for number in range(3):
+        table.append(pa.table({"id": [number]}))
+    for path in (statistics, partitions):
+        path.write_bytes(b"PFA1")
+    first, tagged, _ = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    table.manage_snapshots().create_tag(tagged, "stays").commit()
+    core: Any = session.sparkContext._jvm.org.apache.iceberg
+    loaded = reloaded(session, ".".join(("lake", *name)))
+    for snapshot, prefix in ((first, "file:"), (tagged, "file://")):
+        blobs = session.sparkContext._jvm.java.util.ArrayList()
+        file = core.GenericStatisticsFile(snapshot, f"{prefix}{statistics}", 4, 4, blobs)
+        loaded.updateStatistics().setStatistics(file).commit()
+        builder = core.ImmutableGenericPartitionStatisticsFile.builder().snapshotId(snapshot)
+        file = builder.path(f"{prefix}{partitions}").fileSizeInBytes(4).build()
+        loaded.updatePartitionStatistics().setPartitionStatistics(file).commit()
+
+    result = end(jobs, name, "clean_up", keep_for=0)
+
+    assert result["planned"]["snapshots"] == [first]
+    remaining = catalog.load_table(name).metadata
+    assert [file.snapshot_id for file in remaining.statistics] == [tagged]
+    assert statistics.exists()
+    assert partitions.exists()
 
 
 def test_files_are_removed_from_a_table_with_a_type_that_spark_does_not_have(
@@ -339,6 +495,11 @@ def test_objects_are_compared_whatever_names_them(session: SparkSession) -> None
         "s3://lake/t/data/3",
         "s3://lake/t/data/4",
         "s3://lake/t/data/5",
+        "s3://lake/t/data/6",
+        "s3://lake/t/data/7",
+        "s3://lake/t/data/8",
+        "s3://lake/t/data/9",
+        "s3://lake/t/data/10",
         "s3://pool/t/data/1",
         "abfss://c@account.dfs.core.windows.net/t/1",
         "abfss://c@other.dfs.core.windows.net/t/1",
@@ -350,11 +511,16 @@ def test_objects_are_compared_whatever_names_them(session: SparkSession) -> None
         "s3://lake/t/data/4#x",
         "wasbs://c@account.blob.core.windows.net/t/1",
         "file:/t/data/5",
+        "x+y://lake/t/data/6",
+        "s3://lake/t/data/7?\nversion=1",
+        "s3a://lake/t/../t/x/y/../../data/8",
+        "://lake/t/data/9",
+        "s3://lake/t/data/../data1/0",
     ]
     rows = without_same_objects(
         session.createDataFrame([(path, "DATA") for path in expired], "path string, type string"),
         session.createDataFrame([(path,) for path in needed], "path string"),
     ).collect()
     assert {(row.path, row.type) for row in rows} == {
-        (path, "DATA") for path in (expired[4], expired[5], expired[7])
+        (path, "DATA") for path in (expired[4], expired[9], expired[10], expired[12])
     }

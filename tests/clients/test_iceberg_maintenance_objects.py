@@ -1,11 +1,14 @@
 """Maintenance of Iceberg tables in an object store: Spark opens the files with vended credentials."""
 
+import io
 import time
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -92,3 +95,30 @@ def test_every_action_runs_on_a_bucket(live: LiveServer, root: str, store: S3Sto
     assert removed["bytes"] == 17 * len(orphans)
     read = catalog.load_table(name).scan().to_arrow()["n"].to_pylist()
     assert sorted(read) == list(range(APPENDS))
+
+
+def test_an_object_is_no_orphan_that_iceberg_opens_by_a_path_with_a_query(
+    live: LiveServer, root: str, store: S3Store
+) -> None:
+    catalog: RestCatalog = pyice.connect(live.url, token=live.key)
+    namespace = f"queries_{root[5:].partition('/')[0]}"
+    catalog.create_namespace(namespace)
+    name = (namespace, "t")
+    table = catalog.create_table(name, SCHEMA, location=f"{root}/t")
+    content = io.BytesIO()
+    pq.write_table(pa.table({"n": pa.array([1], pa.int64())}), content)
+    bucket = root.removeprefix("s3://").partition("/")[0]
+    key = "root/t/data/added.parquet"
+    store.client().put_object(Bucket=bucket, Key=key, Body=content.getvalue())
+    table.add_files([f"{root}/t/data/added.parquet"])
+    with table.transaction() as change:
+        change.delete(AlwaysTrue())
+        change.add_files([f"{root}/t/data/added.parquet?v=1"])
+    make_old(store, key, root)
+    jobs = Jobs(live)
+
+    jobs.run(name, "clean_up", keep_for=0)
+    jobs.run(name, "remove_orphans")
+
+    assert key in objects(store, root)
+    assert catalog.load_table(name).scan().to_arrow()["n"].to_pylist() == [1]

@@ -1,10 +1,12 @@
 """Which files a Spark job may delete: those of its table (``Guard``) that are not needed (``NeededFiles``)."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tasks.jobs.iceberg import Guard, NeededFiles
+from tasks.jobs.iceberg import Guard, NeededFiles, Procedures
 
 
 @pytest.fixture
@@ -117,12 +119,77 @@ def test_a_path_by_which_iceberg_opens_another_object_is_not_own(path: str):
         "file:///{at}/own/data/x",
         "{at}/way/data/x",
         "{at}/linked",
+        "FILE:{at}/own/data/x",
+        "File://localhost{at}/own/data/x",
+        "file:{at}/own/data/x?y",
+        "file://{at}/own/data/x#y?z",
+        "file:{at}/own/link/../data/x",
+        "file:{at}/own/link/../data/x?y",
     ],
 )
 def test_a_file_is_needed_whatever_names_it(directory: Path, path: str):
+    """PyIceberg opens what is before a query. Hadoop applies ``..`` before it follows links."""
     (directory / "linked").symlink_to(directory / "own" / "data" / "x")
     needed = NeededFiles([path.format(at=directory), "s3://bucket/x", "a\0b", "/a\0b/c"])
     assert f"file:{directory}/own/data/x" in needed
     assert f"file:{directory}/own/data/y" not in needed
     assert f"file:{directory}/own2/data/x" not in needed
     assert f"file:{directory}/own/data/x" not in NeededFiles([])
+
+
+def test_a_name_that_is_too_long_for_a_file_is_nobodys(directory: Path):
+    """Otherwise a table with such a name could not be cleaned any more."""
+    long = f"{directory}/own/data/{'x' * 300}"
+    assert Guard([f"{directory}/own"], []).is_own(long)
+    needed = NeededFiles([long, f"{directory}/own/data/x"])
+    assert long in needed
+    assert f"{directory}/own/data/x" in needed
+    assert f"{directory}/own/data/y" not in needed
+
+
+class _AtLocation(Procedures):
+    """The actions on a table at a location."""
+
+    def __init__(self, location: str, **request: Any) -> None:
+        super().__init__(None, {"table": ["ns", "t"], **request})  # type: ignore[arg-type]
+        self._at = location
+
+    def _load(self) -> Any:
+        return SimpleNamespace(location=lambda: self._at)
+
+
+@pytest.mark.parametrize(
+    ("location", "is_in_object_store"),
+    [
+        ("/data/t", False),
+        ("//data/t", False),
+        ("file:/data/t", False),
+        ("file:///data/t", False),
+        ("file:////data/t", False),
+        ("file://localhost/data/t", False),
+        ("file://localhost//data/t", False),
+        ("s3://bucket/t", True),
+        ("gs://bucket/t", True),
+        ("abfss://c@account.dfs.core.windows.net/t", True),
+    ],
+)
+def test_needed_files_are_compared_as_those_of_the_tables_storage(
+    location: str, is_in_object_store: bool
+):
+    assert _AtLocation(location)._is_in_object_store() is is_in_object_store
+
+
+def test_a_metadata_file_of_the_ledger_is_kept_whatever_its_name_is():
+    """A table can be registered by a metadata file with any name."""
+    action = _AtLocation("/t", kept_metadata=["first.json", "2.metadata.json"])
+    for name, is_kept, is_metadata in (
+        ("first.json", True, True),
+        ("2.metadata.json", True, True),
+        ("3.metadata.json", False, True),
+        ("other.json", False, False),
+    ):
+        path = f"file:/t/metadata/{name}"
+        assert (action._is_kept(path), action._is_metadata(path)) == (is_kept, is_metadata)
+    everything = _AtLocation("/t")
+    assert everything._is_kept("file:/t/metadata/3.metadata.json")
+    assert not everything._is_kept("file:/t/metadata/first.json")

@@ -11,6 +11,7 @@ from pyiceberg.manifest import ManifestFile
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import CheckedIO
 from catalog.formats.iceberg.reading import Document
+from catalog.storage import spellings
 
 TOO_LARGE = 1.8
 """A file larger than this many times its target is split (``max-file-size-bytes``)."""
@@ -290,7 +291,9 @@ def files_of(
                 files[file["statistics-path"]] = file.get("file-size-in-bytes")
             else:
                 needed.add(file["statistics-path"])
-    real, needed_files = io.canonical(files), set(io.canonical(needed).values())
+    real = io.canonical(files)
+    readings = {text for path in needed for text in spellings.readings(path)}
+    needed_files = set(io.canonical(readings).values())
     return {path: size for path, size in files.items() if real[path] not in needed_files}
 
 

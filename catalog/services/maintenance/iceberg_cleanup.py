@@ -111,9 +111,10 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     if not expiring_ids:
         note = "no snapshots to expire"
         return {"before": before.as_json(), "planned": planned, "note": note}
+    kept_metadata = _metadata_names_in_ledger(job.table)
     if unreadable.snapshots:
         procedure_result = iceberg_snapshots.remove(
-            job, current.document, expiring_ids, unreadable.metadata
+            job, current.document, expiring_ids, unreadable.metadata, kept_metadata
         )
     else:
         procedure_result = run_procedure(
@@ -122,6 +123,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
             spark,
             older_than_ms=older_than,
             retain_last=policy["keep_versions"],
+            kept_metadata=kept_metadata,
             on_part=partial(_record_paths, job),
             **_prefixes(job.table),
         )

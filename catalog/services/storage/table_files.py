@@ -35,7 +35,7 @@ from catalog.services.storage.file_owners import (
     References,
 )
 from catalog.services.storage.table_claims import Claim, is_held_now, winners
-from catalog.storage import locations, object_locations, stores
+from catalog.storage import locations, object_locations, spellings, stores
 
 _MAX_TEXT = 2000
 _MAX_LEVELS = 200
@@ -176,10 +176,13 @@ class TableFiles:
 
     def canonical(self, paths: Iterable[str]) -> dict[str, str]:
         """The paths by which files are compared, whoever owns them: of one spelling, with links followed."""
-        return {text: self._real_local_path(text) or locations.lenient_path(text) for text in paths}
-
-    def _real_local_path(self, text: str) -> str | None:
-        return None if object_locations.scheme_of(text) else self._resolve(text)
+        location = self._table.location
+        return {
+            text: spellings.object_of(text, location)
+            or self._resolve(text)
+            or spellings.local_file(text)
+            for text in paths
+        }
 
     def refusal(self, path: str, verb: str = "read") -> ForeignFile:
         return ForeignFile(path, self._table.identifier, verb)

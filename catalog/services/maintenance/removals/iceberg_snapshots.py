@@ -27,16 +27,22 @@ _STATISTICS = ("statistics", "partition-statistics")
 
 
 def remove(
-    job: Job, document: Document, snapshots: Sequence[int], unreadable: Collection[str]
+    job: Job,
+    document: Document,
+    snapshots: Sequence[int],
+    unreadable: Collection[str],
+    kept_metadata: Collection[str],
 ) -> dict[str, Any]:
     """Remove snapshots, then those of their own files that no remaining snapshot refers to.
 
     ``unreadable`` are manifest lists and manifests of these snapshots that are not opened; the files that
-    only they name stay. Raises CommitConflict if a branch or tag was changed meanwhile. If another snapshot
-    with such manifests was committed meanwhile, no files are removed.
+    only they name stay. ``kept_metadata`` are names of metadata files, which stay, too. Raises CommitConflict if a
+    branch or tag was changed meanwhile. If another snapshot with such manifests was committed meanwhile, no
+    files are removed.
     """
     remaining = _commit(job, document, snapshots)
     paths = _files(job, document, remaining, snapshots, unreadable)
+    paths = [path for path in paths if not _is_metadata(path, kept_metadata)]
     removal = purge.Removed()
     deleted: list[str] = []
     for begin in range(0, len(paths), _AT_ONCE):
@@ -86,8 +92,7 @@ def _files(
 ) -> list[str]:
     """The table's own files that only the removed snapshots refer to, as far as they are known.
 
-    Without those that the metadata names through a link: another name of the file may be needed. Without metadata
-    files, too: whoever names one as a data file removes none.
+    Without those that the metadata names through a link: another name of the file may be needed.
     """
     removed = [s for s in document["snapshots"] if s["snapshot-id"] in set(snapshots)]
     both = {
@@ -106,10 +111,14 @@ def _files(
     return sorted(
         path
         for path, real in own.items()
-        if real not in needed_elsewhere
-        and _literal(path) == real
-        and ".metadata.json" not in real.rpartition("/")[2]
+        if real not in needed_elsewhere and _literal(path) == real
     )
+
+
+def _is_metadata(path: str, kept: Collection[str]) -> bool:
+    """True for a metadata file. Whoever names one as a data file does not remove it."""
+    name = path.rpartition("/")[2]
+    return ".metadata.json" in name or name in kept
 
 
 def _statistics(

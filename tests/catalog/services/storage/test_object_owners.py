@@ -221,6 +221,11 @@ def test_the_short_check_of_a_name_agrees_with_the_full_one(directory: str):
         "s3://lake//root/./a/b/../data/x",
         f"{A}/data/x?version=1",
         f"{A}/data/x#part",
+        f"{A}/data/x?\nversion=1",
+        "x+y://lake/root/a/data/x",
+        "file://lake/root/a/data/x",
+        "gs://lake/root/a/data/x",
+        "://lake/root/a/data/x",
     ],
 )
 def test_a_file_is_compared_as_the_object_that_any_reader_may_open(path: str):
@@ -229,9 +234,18 @@ def test_a_file_is_compared_as_the_object_that_any_reader_may_open(path: str):
 
 
 def test_an_azure_file_is_compared_without_the_kind_of_its_address():
-    files = TableFiles(table_at("a", A))
+    files = TableFiles(table_at("a", "abfss://c@account.dfs.core.windows.net/a"))
     path = "wasbs://c@account.blob.core.windows.net/a/x"
     assert files.canonical([path, "rest"]) == {
         path: "abfss://c@account.dfs.core.windows.net/a/x",
         "rest": "rest",
     }
+
+
+def test_local_files_are_no_objects(tmp_path):
+    (tmp_path / "x").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    paths = [f"file:///{tmp_path}/x", f"FILE:{tmp_path}/link/x", f"{tmp_path}/link/x"]
+    expected = dict.fromkeys(paths, f"{tmp_path}/x")
+    assert TableFiles(table_at("a", A)).canonical(paths) == expected
+    assert TableFiles(table_at("b", f"{tmp_path}/b")).canonical(paths) == expected
