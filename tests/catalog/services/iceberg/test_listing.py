@@ -1,0 +1,108 @@
+"""Lists of the Iceberg tables and views of a namespace, as far as a principal may browse them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from catalog import access
+from catalog.access import SYSTEM
+from catalog.errors import NamespaceNotFound, PermissionDenied
+from catalog.models import Grant, Namespace, Principal, PrincipalKind, Table, TableKind
+from catalog.privileges import Privilege, closure
+from catalog.services.iceberg import functions, tables
+from catalog.services.iceberg.functions import Content
+from tests.api.iceberg.test_functions import definition
+from tests.api.iceberg.test_views import make_view
+from tests.factories import (
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    make_version,
+    unchanged,
+)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def ada() -> Principal:
+    make_root()
+    return Principal.objects.create(name="user:ada", kind=PrincipalKind.USER)
+
+
+def actor_of(row: Principal) -> access.Principal:
+    principal = access.named(row.name)
+    assert principal is not None
+    return principal
+
+
+def give(row: Principal, privilege: Privilege, **on: object) -> None:
+    Grant.objects.create(principal=row, mask=closure(privilege).value, **on)
+
+
+@pytest.fixture(params=["everything", "some tables"])
+def actor(request: pytest.FixtureRequest, ada: Principal) -> access.Principal:
+    """Somebody who sees the tables and views ``NAMES``, and of "some tables" no other one."""
+    make_table("ns", "lance")
+    make_version(("ns", "lance"), 1)
+    for name in NAMES:
+        make_iceberg_table("ns", name)
+        make_view("ns", f"view {name}")
+        make_iceberg_table("other", name)
+    make_iceberg_table("ns", "dropped")
+    tables.unregister_table(actor=SYSTEM, table=("ns", "dropped"))
+    if request.param == "everything":
+        return SYSTEM
+    make_iceberg_table("ns", "hidden")
+    make_view("ns", "view hidden")
+    for row in Table.objects.exclude(name__contains="hidden"):
+        give(ada, Privilege.BROWSE, table=row)
+    return actor_of(ada)
+
+
+def test_tables_and_views_are_listed_by_name(actor):
+    list_tables = tables.list_tables
+    assert list_tables(actor=actor, namespace=("ns",)) == (NAMES, None)
+    views = [f"view {name}" for name in NAMES]
+    assert list_tables(actor=actor, namespace=("ns",), kind=TableKind.VIEW) == (views, None)
+    assert list_tables(actor=actor, namespace=("ns",), limit=4) == (NAMES, None)
+    assert list_tables(actor=actor, namespace=("ns",), limit=3) == (["a", "b", "c"], "c")
+    rest = list_tables(actor=actor, namespace=("ns",), limit=1, page_token="b")
+    assert rest == (["c"], "c")
+    assert list_tables(actor=actor, namespace=("ns",), page_token="d") == ([], None)
+
+
+def test_tables_of_a_former_namespace_are_not_listed(ada):
+    old = make_iceberg_table("ns", "old")
+    Namespace.objects.filter(name="ns").update(dropped_at="2026-01-01T00:00:00Z")
+    give(ada, Privilege.BROWSE, table_id=old.pk)
+    for actor in (actor_of(ada), SYSTEM):
+        with pytest.raises(NamespaceNotFound):
+            tables.list_tables(actor=actor, namespace=("ns",))
+    give(ada, Privilege.BROWSE, table_id=make_iceberg_table("ns", "new").pk)
+    for actor in (actor_of(ada), SYSTEM):
+        assert tables.list_tables(actor=actor, namespace=("ns",)) == (["new"], None)
+
+
+def test_functions_are_changed_with_the_privilege_on_their_namespace(ada):
+    make_namespace("ws")
+    give(ada, Privilege.CREATE, namespace=make_namespace("other"))
+    give(ada, Privilege.READ, namespace=Namespace.objects.get(name="ws"))
+    content = Content(definitions=[definition("x + 1")])
+    functions.create_function(actor=SYSTEM, function=("ws", "f"), content=content)
+    actor = actor_of(ada)
+    changes: list[Callable[[], object]] = [
+        lambda: functions.create_function(actor=actor, function=("ws", "g"), content=content),
+        lambda: functions.update_function(actor=actor, function=("ws", "f"), content=content),
+        lambda: functions.drop_function(actor=actor, function=("ws", "f")),
+    ]
+    for change in changes:
+        with unchanged(), pytest.raises(PermissionDenied) as refused:
+            change()
+        assert refused.value.message == "'user:ada' may not create anything in 'ws'"
+    Grant.objects.filter(namespace__name="ws").update(mask=closure(Privilege.CREATE).value)
+    for change in changes:
+        change()
+    assert functions.list_functions(actor=actor, namespace=("ws",)) == (["g"], None)
