@@ -290,8 +290,12 @@ def test_main_is_rolled_back_to_an_earlier_snapshot_of_its_history(table):
     assert list(snapshot_refs.ancestors(load())) == [FIRST]
     with unchanged():
         for number in (SECOND, THIRD):
-            with pytest.raises(InvalidInput, match="is not an earlier snapshot of branch main"):
+            with pytest.raises(InvalidInput) as refused:
                 snapshot_refs.roll_back(actor=SYSTEM, table=T, snapshot_id=number)
+            assert refused.value.message == (
+                f"Snapshot {number} is not an earlier snapshot of branch main of table 'ns.t'; roll"
+                " back to one that is"
+            )
         with pytest.raises(InvalidInput, match="has no snapshot 99"):
             snapshot_refs.roll_back(actor=SYSTEM, table=T, snapshot_id=99)
     snapshot_refs.roll_back(actor=SYSTEM, table=T, snapshot_id=FIRST)
