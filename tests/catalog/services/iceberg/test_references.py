@@ -4,17 +4,32 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
+from catalog.access import credentials
 from catalog.errors import ForeignFile, InvalidMetadata
+from catalog.models import (
+    ApiKey,
+    FileReference,
+    Grant,
+    IcebergMetadata,
+    Principal,
+    PrincipalKind,
+    UnreadSnapshot,
+)
+from catalog.privileges import Privilege, closure
 from catalog.regular_files import NotRegular
-from catalog.services.iceberg import references
+from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg import metadata_files, references
+from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.storage.file_owners import References
 from catalog.storage import stores
+from tests.catalog.services.iceberg.test_snapshots import FIRST, add
 from tests.factories import make_iceberg_table
 
 READER: Any = SimpleNamespace(
@@ -180,3 +195,90 @@ def test_files_that_were_changed_after_the_commit_are_newer(monkeypatch):
         assert changed(monkeypatch, a=99.5, b=missing)
     with pytest.raises(OSError, match="Input/output"):
         changed(monkeypatch, a=99.5, b=FAILURE)
+
+
+# --- what an unread snapshot leaves --------------------------------------------------------------
+
+MINE = ("ns", "t")
+
+
+@pytest.fixture
+def ada(db: None) -> Principal:
+    """A principal that can authenticate."""
+    row = Principal.objects.create(name="ada", kind=PrincipalKind.SERVICE)
+    ApiKey.objects.create(name="ada", principal=row, digest=credentials.key_digest("mnd_ada"))
+    return row
+
+
+@pytest.fixture
+def source(warehouse: object, ada: Principal) -> LoadedTable:
+    """A table that the principal may read."""
+    loaded = make_iceberg_table("ns", "source")
+    mask = closure(Privilege.READ).value
+    Grant.objects.create(principal=ada, table_id=loaded.pk, mask=mask)
+    return loaded
+
+
+@pytest.fixture
+def note(source: LoadedTable, manifests: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that notes a snapshot of the principal, with one manifest that names a file of the source."""
+
+    def note(added_snapshot_id: int | None = FIRST, table: LoadedTable = source) -> None:
+        mine = make_iceberg_table(*MINE)
+        directory = f"{mine.location}/metadata"
+        for name in (f"snap-{FIRST}.avro", "m.avro"):
+            with open(f"{directory}/{name}", "wb"):  # noqa: PTH123 -- the path is a text
+                pass
+        monkeypatch.setattr(iceberg_files, "_MAX_LIST_BYTES", -1)
+        add(FIRST)
+        path = f"file://{directory}/m.avro"
+        listed = SimpleNamespace(manifest_path=path, added_snapshot_id=added_snapshot_id)
+        monkeypatch.setattr(references.manifests, "read_list", lambda *_: [listed])
+        manifests[path] = [(f"file://{table.location}/data/1.parquet", True)]
+        UnreadSnapshot.objects.update(principal="ada", created_at=Now() + timedelta(minutes=1))
+        assert UnreadSnapshot.objects.count() == 1
+
+    return note
+
+
+def recorded() -> list[tuple[str, str, str, list[str]]]:
+    """Reads all that is noted; returns the references with the directories that they open."""
+    assert references.read_unread() == 0
+    columns = ("table__name", "source__name", "principal", "directories")
+    return list(FileReference.objects.values_list(*columns))
+
+
+def test_a_reference_opens_the_directories_that_were_committed(note, source):
+    note()
+    assert recorded() == [("t", "source", "ada", [f"{source.location}/data"])]
+
+
+def test_a_reference_of_files_that_were_changed_since_opens_nothing(note):
+    note()
+    UnreadSnapshot.objects.update(created_at=Now() - timedelta(hours=1))
+    assert recorded() == [("t", "source", "ada", [])]
+
+
+def test_a_reference_of_an_inactive_principal_keeps_the_files(note, source, ada):
+    note()
+    Principal.objects.filter(pk=ada.pk).update(is_active=False)
+    assert recorded() == [("t", "source", "ada", [f"{source.location}/data"])]
+
+
+def test_a_reference_in_a_manifest_of_an_unknown_snapshot_opens_nothing(note):
+    note(added_snapshot_id=None)
+    assert recorded() == [("t", "source", "ada", [])]
+
+
+@pytest.mark.parametrize("case", ["older manifest", "no privilege", "no principal", "removed"])
+def test_nothing_is_recorded_in_these_cases(note, ada, case):
+    note(added_snapshot_id=5 if case == "older manifest" else FIRST)
+    if case == "no privilege":
+        Grant.objects.all().delete()
+    elif case == "no principal":
+        Principal.objects.filter(pk=ada.pk).delete()
+    elif case == "removed":
+        IcebergMetadata.objects.filter(table__name="t").update(
+            answer=metadata_files.answer("x", b'{"snapshots":null}')
+        )
+    assert recorded() == []
