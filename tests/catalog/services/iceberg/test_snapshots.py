@@ -3,9 +3,12 @@
 The snapshots have no files: nothing here reads them.
 """
 
+import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from threading import BoundedSemaphore
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from catalog import access
 from catalog.access import SYSTEM
 from catalog.errors import (
     ColumnNotFound,
+    ForeignFile,
     InvalidInput,
     InvalidMetadata,
     RequirementFailed,
@@ -263,6 +267,72 @@ def test_columns_without_a_profile_are_refused(table, column, error, message):
     with pytest.raises(error) as refused:
         preview.profile(preview.open_snapshot(actor=SYSTEM, table=table), column)
     assert refused.value.message.startswith(message)
+
+
+class Reader:
+    """The files of a table, of which "foreign" may not be read."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory, self.required = directory, list[list[str]]()
+
+    def require(self, locations: list[str]) -> None:
+        self.required.append(locations)
+        if "torn" in locations:
+            raise ValueError("a wrong name")
+
+    def real_path(self, location: str) -> str:
+        if location == "foreign":
+            raise ForeignFile(location, T)
+        return f"{self.directory}/{location}"
+
+
+def entry(location: str) -> SimpleNamespace:
+    file = SimpleNamespace(
+        file_path=location, file_format="PARQUET", key_metadata=None, content=None
+    )
+    return SimpleNamespace(file=file)
+
+
+@pytest.fixture
+def planned(opened: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that plans these files, in two groups; returns the files and their reader."""
+
+    def plan(*groups: Any) -> tuple[Any, Reader]:
+        planner = SimpleNamespace(groups=lambda: groups, files=iter)
+        monkeypatch.setattr(preview, "Planner", lambda scan, files: planner)
+        reader: Any = Reader(str(tmp_path))
+        return preview._SnapshotFiles(replace(opened, files=reader), Request()), reader
+
+    return plan
+
+
+def test_each_data_file_is_checked_with_its_delete_files(planned):
+    a, b, c = ((entry(name), [] if name == "b" else [entry(f"{name} deletes")]) for name in "abc")
+    files, reader = planned([a, b], [c])
+    assert [files.next_file() for _ in range(5)] == [a, b, c, None, None]
+    assert reader.required == [["a", "a deletes"], ["b"], ["c", "c deletes"]]
+
+
+def test_files_of_a_preview_that_cannot_be_read_are_named(planned, tmp_path):
+    def broken() -> Iterator[Any]:
+        raise KeyError("file_path")
+        yield
+
+    (tmp_path / "a").write_bytes(b"0123456789")
+    files, _ = planned([(entry("torn"), [])], broken())
+    for message in ("'torn' cannot be read: a wrong name", "The metadata cannot be read: "):
+        with pytest.raises(InvalidMetadata) as refused:
+            files.next_file()
+        assert refused.value.message.startswith(message)
+    size, handle = files.open("a")
+    os.close(handle)
+    assert (size, files.read("a", 3, 4)) == (10, b"3456")
+    for call in (files.open, lambda name: files.read(name, 0, 1)):
+        with pytest.raises(InvalidMetadata) as refused:
+            call("missing")
+        assert refused.value.message == "'missing' cannot be read: No such file or directory"
+        with pytest.raises(ForeignFile):
+            call("foreign")
 
 
 # --- tags, and rolling back --------------------------------------------------------------------
