@@ -31,7 +31,7 @@ JOB = replace(SYSTEM, job_kind="clean_up")
 
 def change(*identifier: str, requirements: Any = (), **properties: str) -> TableChange:
     updates = [{"action": "set-properties", "updates": properties}] if properties else []
-    return TableChange(table=identifier, requirements=requirements, updates=updates)
+    return TableChange(table=identifier, requirements=list(requirements), updates=updates)
 
 
 @pytest.mark.parametrize(

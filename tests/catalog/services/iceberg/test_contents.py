@@ -92,8 +92,8 @@ DOCUMENT = {
     [
         (5, (15736, "JFK"), {}, "day=2013-01-31/from=JFK"),
         (0, (), {}, ""),
-        # The partition column was dropped, or the spec is missing.
-        (5, (15736, "JFK"), {"current-schema-id": 0}, str(Record(15736, "JFK"))),
+        (5, (15736, "JFK"), {"current-schema-id": 0}, "day=15736/from=JFK"),  # dropped columns
+        # The spec or the schema is missing.
         (7, (15736, "JFK"), {}, str(Record(15736, "JFK"))),
         (7, (), {}, ""),
         (5, (15736, "JFK"), {"schemas": None}, str(Record(15736, "JFK"))),

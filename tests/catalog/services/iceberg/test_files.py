@@ -263,9 +263,11 @@ def failing(error: OSError) -> Callable[[str], SimpleNamespace]:
 )
 def test_files_of_a_store_that_fails_may_be_read_later(table, monkeypatch, error, seconds):
     reader = TableFileIO(TableFiles(table), NOBODY)
+    location = f"{table.location}/data/1.parquet"
+    reader.require([location])
     monkeypatch.setattr(stores, "store_of", failing(error))
     with pytest.raises(ServiceUnavailable) as refused:
-        reader.size(f"{table.location}/data/1.parquet")
+        reader.size(location)
     assert refused.value.message == error.strerror
     assert refused.value.retry_seconds == seconds
 
@@ -274,12 +276,14 @@ def test_files_that_are_none_or_too_large_are_named(table, monkeypatch):
     monkeypatch.setattr(files, "_MAX_FILE_BYTES", 9)
     reader = TableFileIO(TableFiles(table), NOBODY)
     at = f"{table.location}/data"
-    os.mkfifo(f"{at}/pipe")
-    for name, size in (("small", 9), ("large", 10)):
+    for name, size in (("small", 9), ("large", 10), ("pipe", 1)):
         with open(f"{at}/{name}", "wb") as file:  # noqa: PTH123 -- the path is a text
             file.write(b"x" * size)
     assert list(reader.contents([f"{at}/small"])) == [b"x" * 9]
     assert reader.size(f"{at}/large") == 10
+    reader.require([f"file://{at}/pipe"])
+    os.unlink(f"{at}/pipe")  # noqa: PTH108 -- the path is a text
+    os.mkfifo(f"{at}/pipe")  # somebody replaces the file after the check
     for name, message in (("large", "is larger than 9 bytes"), ("pipe", "is no file")):
         with pytest.raises(InvalidMetadata) as refused:
             list(reader.contents([f"file://{at}/small", f"file://{at}/{name}"]))

@@ -151,7 +151,8 @@ def test_files_without_field_ids_are_read_by_the_name_mapping(table):
     commit({"action": "set-properties", "updates": {name: mapping}})
     opened = preview.open_snapshot(actor=SYSTEM, table=table)
     assert opened.layout.name_mapping is not None
-    assert opened.layout.name_mapping.find("number").field_id == 1
+    (field,) = opened.layout.name_mapping.root
+    assert (field.field_id, field.names) == (1, ["id", "number"])
     commit({"action": "set-properties", "updates": {name: "no mapping"}})
     with pytest.raises(InvalidMetadata) as refused:
         preview.open_snapshot(actor=SYSTEM, table=table)
@@ -259,7 +260,7 @@ def test_previews_that_get_no_place_in_time_end_with_a_message(opened, slots, mo
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
-        ("gone", ColumnNotFound, "Column 'gone' does not exist"),
+        ("gone", ColumnNotFound, "Table 'ns.t': Column 'gone' does not exist"),
         ("tags", InvalidInput, "Column 'tags' of type large_list<element: large_string> has no"),
     ],
 )
