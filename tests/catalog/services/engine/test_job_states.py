@@ -473,8 +473,8 @@ def test_the_reason_to_stop_replaces_errors_that_follow_from_it():
         (None, failure, failure),
     ):
         heartbeat = jobs.LeaseHeartbeat(Job(pk=7))
+        heartbeat._reason = reason
         with pytest.raises(type(expected)) as raised, heartbeat:
-            heartbeat._reason = reason
             raise error
         assert raised.value is expected
         assert raised.value.__cause__ is (failure if expected is not error else None)

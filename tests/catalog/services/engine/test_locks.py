@@ -224,9 +224,7 @@ def test_a_principal_is_locked_for_a_change_of_its_memberships():
 
 
 def test_profiles_are_locked_by_name():
-    storage = StorageProfile.objects.create(
-        name="lake", kind="s3", roots=["s3://lake/a"]
-    )
+    storage = StorageProfile.objects.create(name="lake", kind="s3", roots=["s3://lake/a"])
     assert locked(lambda: locks.lock_storage_profile("lake"))[0] == storage
     assert locks.lock_storage_profile("gone") is None
     engine = EngineProfile.objects.create(name="large", kind=EngineKind.LOCAL)
@@ -261,7 +259,12 @@ def test_transactions_that_only_need_locations_to_stay_share_their_lock():
 
 
 def test_names_and_sources_have_locks_of_their_own():
-    names = ("a", "b", "\u00e4", "")  # the checksum of the first does not fit into PostgreSQL's integer
+    names = (
+        "a",
+        "b",
+        "\u00e4",
+        "",
+    )  # the checksum of the first does not fit into PostgreSQL's integer
     for name in (*names, "a"):
         locks.lock_key(name)
     assert len(holders()) == len(names)

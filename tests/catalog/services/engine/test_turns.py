@@ -53,12 +53,17 @@ def test_after_a_turn_without_a_result_the_table_is_read():
             assert second.latest is None
 
 
+def fail_with_result() -> None:
+    with turn(NAME) as own:
+        own.prepared("a")
+        raise CommitConflict("refused")
+
+
 def test_the_result_of_a_failed_turn_is_withdrawn(queue):
     with turn(OTHER) as other:
         other.prepared("b")
-        with pytest.raises(CommitConflict), turn(NAME) as own:
-            own.prepared("a")
-            raise CommitConflict("refused")
+        with pytest.raises(CommitConflict):
+            fail_with_result()
         assert queue.latest == {OTHER: other}
         with turn(NAME) as again:
             assert again.latest is None

@@ -6,6 +6,7 @@ The stand-ins for files count what is read; real manifests are in ``tests/securi
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,9 +47,7 @@ class Storage:
         monkeypatch.setattr(recorded_references, "require_recorded", lambda *_: None)
         monkeypatch.setattr(access, "readable_tables", lambda _, pks: set(pks) - {99})
 
-    def check(
-        self, _: access.Principal, paths: Sequence[str]
-    ) -> tuple[dict[str, str], References]:
+    def check(self, _: access.Principal, paths: Sequence[str]) -> tuple[dict[str, str], References]:
         self.checked.append(set(paths))
         return {path: path for path in paths}, References()
 
@@ -244,7 +243,7 @@ def test_a_job_refers_to_nothing_new(storage):
 def table(db: None, warehouse: object) -> Table:
     make_iceberg_table("ns", "t")
     row = Table.objects.select_related("namespace").named(("ns", "t")).get()
-    os.mkdir(f"{row.location}/data")
+    Path(row.location, "data").mkdir()
     return row
 
 

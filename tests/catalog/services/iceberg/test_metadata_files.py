@@ -410,7 +410,9 @@ def test_a_table_that_the_catalog_was_writing_is_removed_with_its_directory(ware
 
 def test_a_store_that_is_busy_states_when_to_try_again():
     error = StorageUnavailable("lake", "503", retry_seconds=9)
-    refusal = metadata_files._unwritable("s3://lake/t", "The metadata file cannot be written", error)
+    refusal = metadata_files._unwritable(
+        "s3://lake/t", "The metadata file cannot be written", error
+    )
     assert isinstance(refusal, ServiceUnavailable)
     assert refusal.retry_seconds == 9
     assert refusal.message == f"The metadata file cannot be written: {error.strerror}"

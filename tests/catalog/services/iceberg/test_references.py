@@ -70,19 +70,16 @@ def test_a_manifest_is_read_in_parts_and_remembered(db, warehouse, manifests, mo
     assert remembered.get("/m") is None
     read, number = remembered.read("/m", READER, "m")
     assert (number, len(renewals)) == (5, 3)
-    added = References(
-        frozenset({(a.pk, f"{a.location}/data")}), frozenset({f"{warehouse}/free"})
-    )
-    taken_over = References(
-        frozenset({(b.pk, f"{b.location}/data"), (a.pk, f"{a.location}/old")})
-    )
+    added = References(frozenset({(a.pk, f"{a.location}/data")}), frozenset({f"{warehouse}/free"}))
+    taken_over = References(frozenset({(b.pk, f"{b.location}/data"), (a.pk, f"{a.location}/old")}))
     assert (read.added, read.taken_over) == (added, taken_over)
     assert remembered.get("/m") is read
 
 
 @pytest.mark.parametrize(("limit", "is_remembered"), [(1, False), (2, True)])
+@pytest.mark.usefixtures("db")
 def test_references_to_many_directories_are_not_remembered(
-    db, warehouse, manifests, monkeypatch, limit, is_remembered
+    warehouse, manifests, monkeypatch, limit, is_remembered
 ):
     monkeypatch.setattr(references, "_MAX_REMEMBERED", limit)
     a = make_iceberg_table("ns", "a")

@@ -60,9 +60,7 @@ def add(number: int, parent: int | None = None, schema: int = 0) -> None:
     if parent is not None:
         snapshot["parent-snapshot-id"] = parent
     main = {"ref-name": "main", "type": "branch", "snapshot-id": number}
-    commit(
-        {"action": "add-snapshot", "snapshot": snapshot}, {"action": "set-snapshot-ref", **main}
-    )
+    commit({"action": "add-snapshot", "snapshot": snapshot}, {"action": "set-snapshot-ref", **main})
 
 
 def load() -> dict[str, Any]:
