@@ -12,7 +12,7 @@ from catalog.access import SYSTEM, IdempotencyKey, Principal
 from catalog.access.principal import Progress
 from catalog.errors import InvalidInput, OutcomeUnknown, TableNotFound
 from catalog.identifiers import digest
-from catalog.models import Table, TableState, TableVersion
+from catalog.models import Table, TableState, TableVersion, Transaction
 from catalog.services.engine import commit as engine
 from catalog.services.engine import table_cache
 from catalog.services.engine.batch import Batch, LocksRequired
@@ -237,3 +237,45 @@ def test_the_rights_of_an_actor_are_confirmed_before_anything_is_prepared():
     operation = Probe(unprepared=InvalidInput("prepared"))
     with unchanged(), pytest.raises(InvalidInput, match="lost its rights"):
         engine.commit([operation], actor=replace(SYSTEM, confirm=refuse))
+
+
+# --- what a commit locks -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Find(Probe):
+    """An operation that records the table that it finds, and whether locations may be shared."""
+
+    shares: bool = False
+    finds: list[Any] = field(default_factory=list)
+
+    def shares_locations(self) -> bool:
+        return self.shares
+
+    def apply(self, batch: Batch) -> str:
+        self.finds.append((batch.find_table(TABLE), batch.shares_locations))
+        return super().apply(batch)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([True, True], [True, True]),
+        ([True, False, True, False, True], [False, False, False, True, True]),
+        ([False, True], [True, True]),
+    ],
+)
+def test_locations_are_shared_once_no_later_operation_locks_them(shares, expected):
+    operations = [Find(shares=value) for value in shares]
+    engine.commit(operations, actor=SYSTEM)
+    assert [is_shared for operation in operations for _, is_shared in operation.finds] == expected
+
+
+def test_several_operations_do_not_get_a_table_that_the_actor_may_not_see(table):
+    stranger = Principal("stranger")
+    single, first, second = Find(), Find(), Find()
+    engine.commit([single], actor=stranger)
+    outcome = engine.commit([first, second], actor=stranger)
+    tables = [operation.finds[0][0] for operation in (single, first, second)]
+    assert tables == [table, None, None]
+    assert Transaction.objects.get(pk=outcome.transaction_id).actor == "stranger"

@@ -6,10 +6,10 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM
-from catalog.errors import NamespaceNotFound, PermissionDenied
+from catalog.errors import NamespaceNotFound, PermissionDenied, TableNotFound
 from catalog.models import Grant, Namespace, Principal, PrincipalKind, Table, TableKind
 from catalog.privileges import Privilege, closure
-from catalog.services.iceberg import functions, tables
+from catalog.services.iceberg import functions, metrics_reports, scans, tables
 from catalog.services.iceberg.functions import Content
 from tests.api.iceberg.test_functions import definition
 from tests.api.iceberg.test_views import make_view
@@ -106,3 +106,29 @@ def test_functions_are_changed_with_the_privilege_on_their_namespace(ada):
     for change in changes:
         change()
     assert functions.list_functions(actor=actor, namespace=("ws",)) == (["g"], None)
+
+
+CALLS: dict[str, Callable[[tuple[str, ...]], object]] = {
+    "load": lambda name: tables.load_table(actor=SYSTEM, table=name),
+    "exists": lambda name: tables.table_exists(actor=SYSTEM, table=name),
+    "plan": lambda name: scans.plan_scan(actor=SYSTEM, table=name, request={}),
+    "plans": lambda name: scans.fetch_plan(actor=SYSTEM, table=name, plan="x"),
+    "report": lambda name: metrics_reports.report_metrics(actor=SYSTEM, table=name, report={}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_refusal_states_what_else_has_the_name_of_a_table(call):
+    make_root()
+    make_view("ns", "view")
+    make_table("ns", "lance")
+    make_version(("ns", "lance"), 1)
+    lance = "A table of this name exists, but its format is lance: use the Lance protocol"
+    for name, detail in (
+        ("view", "A view of this name exists."),
+        ("lance", lance),
+        ("none", None),
+    ):
+        with unchanged(), pytest.raises(TableNotFound) as refused:
+            CALLS[call](("ns", name))
+        assert refused.value.detail == detail

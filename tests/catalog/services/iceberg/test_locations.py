@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,11 @@ from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidLocation, LocationTaken, ServiceUnavailable
 from catalog.models import Namespace, StorageProfile
 from catalog.privileges import Privilege, closure
+from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import commits, locations, tables, views
 from catalog.services.iceberg.changes import TableChange
-from catalog.storage import local_directories
+from catalog.storage import local_directories, stores
+from catalog.storage.stores import AccessDenied, StorageUnavailable
 from tests.api.iceberg.test_views import creation
 from tests.factories import ICEBERG_SCHEMA, files, make_iceberg_table, make_namespace, unchanged
 
@@ -156,3 +159,40 @@ def test_a_file_in_place_of_the_directory_refuses_a_staged_table(warehouse):
     assert "cannot be: a link or a file is on its path" in refused.value.message
     assert f"file://{warehouse}/file" in refused.value.message
     assert files(warehouse) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (TooLarge("large"), InvalidLocation, "Location '/t/1.json' is larger than 99 bytes"),
+        (NotRegular("a pipe"), InvalidLocation, "Location '/t/1.json' is no file"),
+        (
+            OSError(errno.ENOENT, "No such file or directory"),
+            InvalidLocation,
+            "Location '/t/1.json' cannot be read: No such file or directory",
+        ),
+        (
+            StorageUnavailable("lake", "503", retry_seconds=9),
+            ServiceUnavailable,
+            "storage profile 'lake' is unavailable: 503",
+        ),
+        (
+            AccessDenied("lake", "403"),
+            ServiceUnavailable,
+            "storage profile 'lake' has no access: 403",
+        ),
+    ],
+)
+def test_a_metadata_file_that_cannot_be_read_is_named(monkeypatch, error, kind, message):
+    limits: list[int] = []
+
+    def read(_: str, limit: int) -> None:
+        limits.append(limit)
+        raise error
+
+    monkeypatch.setattr(stores, "store_of", lambda _: SimpleNamespace(read=read))
+    with pytest.raises(kind) as refused:
+        locations.read_metadata("/t/1.json", 99)
+    assert (refused.value.message, limits) == (message, [99])
+    if kind is ServiceUnavailable:
+        assert refused.value.retry_seconds == stores.retry_seconds(error)
