@@ -10,14 +10,16 @@ from catalog.errors import (
     CatalogError,
     NamespaceNotFound,
     RequirementFailed,
+    TableAlreadyExists,
     TableNotFound,
     ViewAlreadyExists,
 )
 from catalog.identifiers import digest
 from catalog.models import Table
 from catalog.services.engine import table_cache
-from catalog.services.iceberg import changes, commits
+from catalog.services.iceberg import changes, commits, views
 from catalog.services.iceberg.changes import TableChange
+from catalog.services.storage import namespace_locations
 from tests.api.iceberg.test_views import make_view
 from tests.catalog.services.iceberg.test_commits import updates_of
 from tests.catalog.services.iceberg.test_snapshots import FIRST, SECOND, T, commit, load, table
@@ -71,6 +73,21 @@ def test_what_has_the_name_decides_about_a_change(name, requirements, error):
         changes.prepare_steps(SYSTEM, steps)
     assert type(refused.value) is error
     assert refused.value.operation == 1
+
+
+def test_a_name_that_was_taken_meanwhile_is_refused_with_what_has_it(monkeypatch):
+    """After the name was looked up, and before the commit."""
+    make_iceberg_table("ns", "t")
+    make_view("ns", "v")
+    namespaces = namespace_locations.line(("ns",))
+    for module in (commits, views):
+        monkeypatch.setattr(module, "require_free", lambda *_: namespaces)
+    table_cache.unplaced_namespaces.clear()
+    for name, error in (("t", TableAlreadyExists), ("v", ViewAlreadyExists)):
+        for kind, create in (("table", make_iceberg_table), ("view", make_view)):
+            with unchanged(), pytest.raises(error) as refused:
+                create("ns", name)
+            assert refused.value.requested == kind
 
 
 def test_a_step_that_changes_nothing_writes_nothing():

@@ -308,6 +308,7 @@ def document(table: Table, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         f"{own}/2.avro": [(f"{own}/m.avro", 0), (f"{own}/d.avro", 1), (f"{other}/m.avro", 0)],
     }
     manifests = {
+        f"{own}/old.avro": [f"{own}/data/0.parquet", f"{other}/data/0.parquet"],
         f"{own}/m.avro": [f"{own}/data/1.parquet", f"{other}/data/1.parquet"],
         f"{own}/d.avro": [f"{own}/data/d.parquet", f"{other}/data/d.parquet"],
         f"{own}/named.avro": [f"{other}/data/named.parquet"],
@@ -360,6 +361,24 @@ def test_a_snapshot_without_a_list_is_surveyed(table, document):
     assert surveyed.snapshots == {3: (f"{other}/named.avro",)}
     assert surveyed.files == {f"{other}/data/named.parquet"}
     assert job_files.survey(table, {}, "compact") == job_files.Unreadable({}, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [("compact", {"0.parquet"}), ("rewrite_manifests", set())]
+)
+def test_a_job_that_leaves_out_files_needs_all_manifests(table, document, kind, names):
+    """Of every snapshot, if it removes files."""
+    other = Table.objects.get(name="other").location
+    document |= {"current-snapshot-id": 1, "snapshots": document["snapshots"][:2]}
+    left_out = job_files.left_out(table, document, kind)
+    assert left_out == {f"{other}/data/{name}" for name in names}
+    with pytest.raises(ForeignFile, match=f"{other}/m.avro"):
+        job_files.left_out(table, document, "clean_up")
+    if names:
+        with pytest.raises(ForeignFile, match=f"{other}/data/0.parquet"):
+            job_files.require_readable(table, document, kind)
+    else:
+        job_files.require_readable(table, document, kind)
 
 
 def test_a_file_whose_checksum_is_no_file_may_not_be_read(table, document):

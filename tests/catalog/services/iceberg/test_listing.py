@@ -1,13 +1,15 @@
 """Lists of the Iceberg tables and views of a namespace, as far as a principal may browse them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from catalog import access
 from catalog.access import SYSTEM
 from catalog.errors import NamespaceNotFound, PermissionDenied, TableNotFound
-from catalog.models import Grant, Namespace, Principal, PrincipalKind, Table, TableKind
+from catalog.formats.iceberg.job_properties import with_left_out_files
+from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table, TableKind
 from catalog.privileges import Privilege, closure
 from catalog.services.iceberg import functions, metrics_reports, scans, tables
 from catalog.services.iceberg.functions import Content
@@ -132,3 +134,51 @@ def test_a_refusal_states_what_else_has_the_name_of_a_table(call):
         with unchanged(), pytest.raises(TableNotFound) as refused:
             CALLS[call](("ns", name))
         assert refused.value.detail == detail
+
+
+def test_changes_of_a_function_are_audited_without_its_sql():
+    make_namespace("ws")
+    versions = [definition("x + 1")]
+    content = Content(definitions=versions, doc="adds", secure=True, properties={"team": "a"})
+    functions.create_function(actor=SYSTEM, function=("ws", "f"), content=content)
+    functions.update_function(
+        actor=SYSTEM, function=("ws", "f"), content=Content(definitions=versions)
+    )
+    functions.drop_function(actor=SYSTEM, function=("ws", "f"))
+    created, updated, dropped = AuditEvent.objects.filter(target="ws.f").order_by("pk")
+    (current,) = created.after["definitions"].values()
+    assert created.after == {
+        "definitions": created.after["definitions"],
+        "doc": "adds",
+        "secure": True,
+        "properties": {"team": "a"},
+    }
+    plain = {
+        "definitions": dict.fromkeys(created.after["definitions"], current),
+        "doc": "",
+        "secure": False,
+        "properties": {},
+    }
+    assert (created.before, updated.before, updated.after) == (None, created.after, plain)
+    assert (dropped.before, dropped.after) == (plain, None)
+    actions = [event.action for event in (created, updated, dropped)]
+    assert actions == ["function.create", "function.update", "function.drop"]
+
+
+def test_a_job_that_leaves_out_files_gets_their_names_with_the_table(monkeypatch):
+    make_iceberg_table("ns", "t")
+    base = tables.load_table(actor=SYSTEM, table=("ns", "t"))
+    actor = replace(SYSTEM, job_kind="compact", job_leaves_out=True)
+
+    def load(*paths: str) -> tables.LoadedTable:
+        monkeypatch.setattr(tables.job_files, "left_out", lambda *_: frozenset(paths))
+        return tables.load_table(actor=actor, table=("ns", "t"))
+
+    whole, one, both = load(), load("a"), load("b", "a")
+    assert (whole.etag, whole.document) == (base.etag, base.document)
+    assert both.document == with_left_out_files(base.document, ["a", "b"])
+    assert load("a", "b").etag == both.etag
+    assert len({base.etag, one.etag, both.etag}) == 3  # answers are cached by them
+    for loaded in (one, both):
+        assert loaded.etag.startswith(f"{base.etag[:-1]}.job-")
+        assert loaded.etag.endswith('"')

@@ -194,6 +194,23 @@ def test_files_that_were_changed_after_the_commit_are_newer(monkeypatch):
         changed(monkeypatch, a=99.5, b=FAILURE)
 
 
+def test_the_metadata_of_a_table_is_read_once_for_its_snapshots(monkeypatch):
+    read: list[int] = []
+
+    def get(*, table: int) -> SimpleNamespace:
+        read.append(table)
+        text = b'{"snapshots":[{"snapshot-id":%d}]}' % (10 * table)
+        return SimpleNamespace(answer=metadata_files.answer("l", text))
+
+    stored = SimpleNamespace(objects=SimpleNamespace(get=get))
+    monkeypatch.setattr(references, "IcebergMetadata", stored)
+    reading = references._Reading(None, cache())
+    for table in (1, 1, 2, 2, 1):
+        row: Any = SimpleNamespace(table_id=table)
+        assert reading._snapshots_of(row) == {10 * table: {"snapshot-id": 10 * table}}
+    assert read == [1, 2, 1]
+
+
 # --- what an unread snapshot leaves --------------------------------------------------------------
 
 MINE = ("ns", "t")
