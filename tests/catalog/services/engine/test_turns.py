@@ -154,3 +154,15 @@ def test_a_free_lock_is_taken_at_once(monkeypatch):
     lock = threading.Lock()
     commit_queue._acquire(lock)
     assert lock.locked()
+
+
+def test_a_turn_that_cannot_be_taken_leaves_the_queue_to_others(monkeypatch):
+    def fail(_: int) -> bool:
+        raise OSError("no locks available")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_queue, "_take_in_time", fail)
+        with pytest.raises(OSError, match="no locks"), turn(NAME):
+            raise AssertionError("it has a turn")
+    with turn(NAME) as own:
+        assert own.latest is None
