@@ -16,6 +16,7 @@ from catalog.models import Table, TableState, TableVersion, Transaction
 from catalog.services.engine import commit as engine
 from catalog.services.engine import table_cache
 from catalog.services.engine.batch import Batch, LocksRequired
+from catalog.services.engine.operation import first_target
 from catalog.services.engine.statements import NewVersion
 from tests.catalog.services.engine.test_commit import (
     TABLE,
@@ -279,3 +280,29 @@ def test_several_operations_do_not_get_a_table_that_the_actor_may_not_see(table)
     tables = [operation.finds[0][0] for operation in (single, first, second)]
     assert tables == [table, None, None]
     assert Transaction.objects.get(pk=outcome.transaction_id).actor == "stranger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named(Probe):
+    """An operation that locks these names."""
+
+    locks: Mapping[str, list[Any]]
+
+    def tables(self) -> Any:
+        return self.locks.get("tables", [])
+
+    def namespaces(self) -> Any:
+        return self.locks.get("namespaces", [])
+
+    def subtrees(self) -> Any:
+        return self.locks.get("subtrees", [])
+
+
+def test_a_commit_is_named_after_the_first_object_that_it_locks():
+    locks: dict[str, list[Any]] = {"subtrees": [("c",)]}
+    assert first_target([Named(locks={}), Named(locks=locks)]) == ()
+    assert first_target([Named(locks=locks)]) == ("c",)
+    locks["namespaces"] = [("b",), ("d",)]
+    assert first_target([Named(locks=locks)]) == ("b",)
+    locks["tables"] = [("a", "t")]
+    assert first_target([Named(locks=locks), Named(locks={})]) == ("a", "t")

@@ -1,6 +1,7 @@
 """The locations and directories of Iceberg tables and views: whose choice is checked, and against what."""
 
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from catalog.access import SYSTEM, Principal
-from catalog.errors import InvalidLocation, LocationTaken, ServiceUnavailable
+from catalog.errors import ForeignFile, InvalidLocation, LocationTaken, ServiceUnavailable
 from catalog.models import Namespace, StorageProfile
 from catalog.privileges import Privilege, closure
 from catalog.regular_files import NotRegular, TooLarge
@@ -197,3 +198,54 @@ def test_a_metadata_file_that_cannot_be_read_is_named(monkeypatch, error, kind, 
     assert (refused.value.message, limits) == (message, [99])
     if kind is ServiceUnavailable:
         assert refused.value.retry_seconds == stores.retry_seconds(error)
+
+
+def test_a_location_in_an_object_store_is_checked_for_the_namespace_of_the_table(warehouse):
+    make_namespace("ns")
+    StorageProfile.objects.create(name="lake", kind="s3", roots=["s3://lake/tables"])
+    creator = Principal("creator", closure(Privilege.CREATE) | closure(Privilege.READ))
+    location = "s3://lake/tables/t"
+    body = creation("v")
+    calls: list[Callable[[], object]] = [
+        lambda: commits.create_table(
+            actor=creator, table=("ns", "t"), schema=ICEBERG_SCHEMA, location=location
+        ),
+        lambda: views.create_view(
+            actor=creator,
+            view=("ns", "v"),
+            schema=body["schema"],
+            view_version=body["view-version"],
+            location=location,
+        ),
+    ]
+    make_iceberg_table("ns", "registered")
+    moved = TableChange(
+        table=("ns", "registered"),
+        requirements=[],
+        updates=[
+            {"action": "set-properties", "updates": {"write.data.path": "s3://lake/tables/x"}}
+        ],
+    )
+    last = commits.commit_table(actor=SYSTEM, change=moved)
+    tables.unregister_table(actor=SYSTEM, table=("ns", "registered"))
+    calls.append(
+        lambda: commits.register_table(
+            actor=creator, table=("ns", "again"), metadata_location=last.metadata_location
+        )
+    )
+    before = files(warehouse)
+    for call in calls:
+        with unchanged(), pytest.raises(InvalidLocation, match="s3://lake/tables"):
+            call()
+    assert files(warehouse) == before
+
+
+def test_a_refusal_of_a_link_names_the_new_table(warehouse):
+    make_namespace("ns")
+    other = make_iceberg_table("secret", "t").location
+    directory = warehouse / "chosen"
+    directory.mkdir()
+    (directory / "metadata").symlink_to(f"{other}/metadata")
+    for create in (stage, create_view):
+        with unchanged(), pytest.raises(ForeignFile, match=r"to table 'ns\.new'"):
+            create("new", f"file://{directory}")
