@@ -263,3 +263,16 @@ def test_requests_for_stalled_names_take_all_places_together():
         raise AssertionError("it is inside")
     admission._inside[B].pop()
     pass_through(admission, third)
+
+
+def test_a_request_that_waits_does_not_wait_for_itself(bounds):
+    admission = Admission()
+    occupy(admission, B, 2, 0.6)
+    occupy(admission, A, 1, 0.6)
+    (own,) = admission._inside[A]
+    third = uuid.uuid4()
+    admission._suspects |= dict.fromkeys([A, B, third])
+    with admission._changed:
+        admission._wait([third], bounds, tuple, own.request)
+        with pytest.raises(Busy):
+            admission._wait([third], bounds, tuple, admission_module._Request())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, IdempotencyKey
 from catalog.errors import (
     CatalogError,
     NamespaceNotFound,
@@ -17,13 +17,20 @@ from catalog.errors import (
 from catalog.identifiers import digest
 from catalog.models import Table
 from catalog.services.engine import table_cache
-from catalog.services.iceberg import changes, commits, views
+from catalog.services.iceberg import changes, commits, metadata_operations, views
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.storage import namespace_locations
 from tests.api.iceberg.test_views import make_view
 from tests.catalog.services.iceberg.test_commits import updates_of
 from tests.catalog.services.iceberg.test_snapshots import FIRST, SECOND, T, commit, load, table
-from tests.factories import make_iceberg_table, make_table, make_version, unchanged
+from tests.factories import (
+    ICEBERG_SCHEMA,
+    make_iceberg_table,
+    make_namespace,
+    make_table,
+    make_version,
+    unchanged,
+)
 
 __all__ = ["table"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -156,3 +163,28 @@ def test_other_snapshots_are_removed(table, case):
     commits.commit_table(actor=actor, change=remove(*updates))
     assert snapshots() == [SECOND]
     assert set(load()["refs"]) == ({"main", "v1"} if "another" in case else {"main"})
+
+
+def test_only_a_location_that_a_client_has_chosen_is_claimed(warehouse, monkeypatch):
+    """Also where the commit takes locks."""
+    make_namespace("ns")
+    key = IdempotencyKey(digest(T), lambda: "fingerprint")
+    claimed: list[str] = []
+    claim = metadata_operations.claim_location
+
+    def record(batch: Any, location: str, *arguments: Any, **options: Any) -> None:
+        claimed.append(location)
+        claim(batch, location, *arguments, **options)
+
+    monkeypatch.setattr(metadata_operations, "claim_location", record)
+    for name, location, expected in (
+        ("a", None, []),
+        ("b", f"file://{warehouse}/chosen", [f"{warehouse}/chosen"]),
+    ):
+        commits.create_table(
+            actor=replace(SYSTEM, idempotency=replace(key, key=digest(("ns", name)))),
+            table=("ns", name),
+            schema=ICEBERG_SCHEMA,
+            location=location,
+        )
+        assert claimed == expected

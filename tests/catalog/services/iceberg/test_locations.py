@@ -15,7 +15,7 @@ from catalog.privileges import Privilege, closure
 from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import commits, locations, tables, views
 from catalog.services.iceberg.changes import TableChange
-from catalog.storage import local_directories, stores
+from catalog.storage import local_directories, local_files, stores
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 from tests.api.iceberg.test_views import creation
 from tests.factories import ICEBERG_SCHEMA, files, make_iceberg_table, make_namespace, unchanged
@@ -73,15 +73,19 @@ def test_only_the_location_that_a_client_chooses_is_looked_up(create, warehouse,
         create("c", f"file://{holder.location}/below")
 
 
-def test_a_directory_in_an_object_store_is_checked_for_the_namespace_of_the_table(warehouse):
+def test_a_directory_in_an_object_store_is_checked_for_the_namespace_of_the_table(
+    warehouse, monkeypatch
+):
     """Nothing is read there: the store does not exist."""
     make_iceberg_table("ns", "t")
     make_namespace("bound")
     lake = StorageProfile.objects.create(name="lake", kind="s3", roots=["s3://lake/tables"])
     inside = set_properties(**{"write.data.path": "s3://lake/tables/elsewhere"})
     before = files(warehouse)
-    with unchanged(), pytest.raises(InvalidLocation, match="s3://lake/tables/elsewhere"):
-        commits.commit_table(actor=WRITER, change=inside)
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files, "write_new_file", lambda *_: pytest.fail("it was written"))
+        with unchanged(), pytest.raises(InvalidLocation, match="s3://lake/tables/elsewhere"):
+            commits.commit_table(actor=WRITER, change=inside)
     assert files(warehouse) == before
     Namespace.objects.filter(name="ns").update(
         storage_profile=lake, location="s3://lake/tables/elsewhere"

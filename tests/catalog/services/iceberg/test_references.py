@@ -93,6 +93,15 @@ def test_references_to_many_directories_are_not_remembered(
     assert (remembered.get("/m") is not None) is is_remembered
 
 
+def test_a_manifest_is_read_once_for_all_snapshots(db, manifests):
+    manifests["m"] = [("/elsewhere/1.parquet", True)]
+    reading = references._Reading(None, cache())
+    first = reading._references(READER, "m")
+    manifests.clear()
+    assert first is not None
+    assert reading._references(READER, "m") is first
+
+
 def test_the_manifests_read_first_are_forgotten(db, manifests, monkeypatch):
     monkeypatch.setattr(references, "_MAX_REMEMBERED", 2)
     remembered = cache()
@@ -247,7 +256,8 @@ def note(source: LoadedTable, manifests: dict[str, Any], monkeypatch: pytest.Mon
         add(FIRST)
         path = f"file://{directory}/m.avro"
         listed = SimpleNamespace(manifest_path=path, added_snapshot_id=added_snapshot_id)
-        monkeypatch.setattr(references.manifests, "read_list", lambda *_: [listed])
+        lists = {f"file://{directory}/snap-{FIRST}.avro": [listed]}
+        monkeypatch.setattr(references.manifests, "read_list", lambda _, at: lists[at])
         manifests[path] = [(f"file://{table.location}/data/1.parquet", True)]
         UnreadSnapshot.objects.update(principal="ada", created_at=Now() + timedelta(minutes=1))
         assert UnreadSnapshot.objects.count() == 1
