@@ -80,8 +80,8 @@ def event(
         context=masked(dict(actor.context)) or None,
         request_id=actor.request_id,
         transaction_id=transaction_id,
-        interface=getattr(actor, "interface", ""),
-        key=getattr(actor, "key", ""),
+        interface=actor.interface,
+        key=actor.key,
     )
 
 

@@ -111,7 +111,7 @@ class Batch:
         self.has_storage_as_locked = True
         """False once an operation may have changed the storage of the locked namespaces."""
         self.events: list[audit_records.NewEvent] = []
-        self._index = 0
+        self._index: int  # of the operation ``current``
         self._keeps_locations = True
         self._added_versions: list[tuple[int, NewVersion]] = []  # with indexes of operations
         self._namespaces: dict[uuid.UUID, Namespace] = {}

@@ -268,10 +268,8 @@ class _Reading:
 
     def _snapshots_of(self, row: UnreadSnapshot) -> dict[int, Document]:
         if self._table_id != row.table_id:
-            current = IcebergMetadata.objects.filter(table=row.table_id).first()
-            document: Document = (
-                {} if current is None else metadata_files.read_answer(bytes(current.answer))
-            )
+            current = IcebergMetadata.objects.get(table=row.table_id)
+            document = metadata_files.read_answer(bytes(current.answer))
             self._table_id = row.table_id
             self._snapshots = {
                 snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []

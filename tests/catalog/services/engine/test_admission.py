@@ -11,6 +11,7 @@ import pytest
 
 from catalog.errors import Busy
 from catalog.postgresql import limits
+from catalog.services.engine import admission as admission_module
 from catalog.services.engine.admission import Admission
 
 A, B = uuid.uuid4(), uuid.uuid4()
@@ -208,3 +209,70 @@ def test_a_transaction_of_many_tables_counts_as_a_single_thread():
         pool.submit(pass_through, admission, third).result()
     for holder in others:
         holder.release()
+
+
+def test_the_newest_slow_names_are_suspect(monkeypatch):
+    monkeypatch.setattr(admission_module, "_STALL_SECONDS", 0.0)
+    monkeypatch.setattr(admission_module, "_MAX_SUSPECTS", 2)
+    admission = Admission()
+    names = [uuid.uuid4() for _ in range(3)]
+    for name in names:
+        pass_through(admission, name)
+    assert list(admission._suspects) == names[1:]
+    pass_through(admission, names[1])
+    assert list(admission._suspects) == [names[2], names[1]]
+    monkeypatch.setattr(admission_module, "_STALL_SECONDS", 60.0)
+    pass_through(admission, names[1])
+    assert list(admission._suspects) == [names[2]]
+
+
+def occupy(admission: Admission, name: uuid.UUID, count: int, seconds: float) -> None:
+    """Requests that have been inside for so many seconds."""
+    since = time.monotonic() - seconds
+    stays = [admission_module._Stay(since, admission_module._Request()) for _ in range(count)]
+    admission._inside[name] = stays
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lock_seconds"),
+    [(0.6, 60), (0.0, 0)],
+    ids=["the name is stalled", "the time for locks is over"],
+)
+def test_a_request_for_a_full_name_is_refused(monkeypatch, seconds, lock_seconds):
+    bounds = limits.RequestLimits(threads=4, lock_seconds=lock_seconds, statement_seconds=30)
+    monkeypatch.setattr(limits, "requests", bounds)
+    admission = Admission()
+    occupy(admission, A, 3, seconds)
+    for target, subject in (((), "this table"), (("ns", "t"), "'ns.t'")):
+        with pytest.raises(Busy) as refused, admission.enter([B, A], lambda target=target: target):
+            raise AssertionError("it is inside")
+        assert refused.value.message == f"Too many requests wait for {subject}; try again"
+    assert (list(admission._inside), admission._waiting) == ([A], {})
+    pass_through(admission, B)
+
+
+def test_requests_for_stalled_names_take_all_places_together():
+    admission = Admission()
+    for name, count in ((A, 1), (B, 2)):
+        occupy(admission, name, count, 0.6)
+        admission._suspects[name] = None
+    third = uuid.uuid4()
+    pass_through(admission, third)
+    admission._suspects[third] = None
+    with pytest.raises(Busy), admission.enter([third], tuple):
+        raise AssertionError("it is inside")
+    admission._inside[B].pop()
+    pass_through(admission, third)
+
+
+def test_a_request_that_waits_does_not_wait_for_itself(bounds):
+    admission = Admission()
+    occupy(admission, B, 2, 0.6)
+    occupy(admission, A, 1, 0.6)
+    (own,) = admission._inside[A]
+    third = uuid.uuid4()
+    admission._suspects |= dict.fromkeys([A, B, third])
+    with admission._changed:
+        admission._wait([third], bounds, tuple, own.request)
+        with pytest.raises(Busy):
+            admission._wait([third], bounds, tuple, admission_module._Request())

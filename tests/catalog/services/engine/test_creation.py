@@ -129,6 +129,7 @@ def test_the_record_of_the_file_is_deleted():
     assert [file.path for file in StagedFile.objects.all()] == ["/warehouse/new/2.json"]
     stored = IcebergMetadata.objects.get()
     assert (stored.table_id, stored.sequence, stored.etag) == (row.pk, 3, '"e"')
+    assert metadata.table_id == row.pk
     assert bytes(stored.answer) == b"\x00\xff"
 
 

@@ -1,6 +1,10 @@
 """The stages of running jobs, and the heartbeats of the processes that run them."""
 
+from types import SimpleNamespace
+
 import pytest
+from django.db import DatabaseError
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from catalog.models import Engine, Heartbeat, Job, JobEvent, JobStatus, ProcessRole
@@ -62,6 +66,38 @@ def test_a_later_attempt_is_not_changed(job):
     job_stages.record_ui(job, "http://127.0.0.1:4040")
     job_stages.choose_engine(job, Engine.SPARK, "")
     assert (stored(job).stages, stored(job).spark_ui, stored(job).engine) == ([], "", "")
+
+
+def test_bytes_are_recorded_for_a_stage_and_when_they_change(job, django_assert_num_queries):
+    with django_assert_num_queries(0):
+        job_stages.count_bytes(job, 70)
+    job_stages.begin(job, "planning")
+    with django_assert_num_queries(0):
+        job_stages.count_bytes(job, 0)
+    for size in (70, 80):
+        with django_assert_num_queries(1):
+            job_stages.count_bytes(job, size)
+        with django_assert_num_queries(0):
+            job_stages.count_bytes(job, size)
+        assert stored(job).stages[-1]["bytes"] == size
+
+
+def test_work_goes_on_while_the_database_is_away(job, monkeypatch):
+    """Neither the stage nor its entry in the log can be stored; the next ones can."""
+    closed = []
+
+    def fail(*_, **__):
+        raise DatabaseError("away")
+
+    monkeypatch.setattr(job_stages, "connection", SimpleNamespace(close=lambda: closed.append(1)))
+    with monkeypatch.context() as patch:
+        patch.setattr(QuerySet, "update", fail)
+        patch.setattr(job_stages.jobs, "log_event", fail)
+        job_stages.begin(job, "planning")
+    assert closed == [1, 1]
+    assert (stored(job).stages, JobEvent.objects.count()) == ([], 0)
+    job_stages.begin(job, "rewriting")
+    assert [stage["name"] for stage in stored(job).stages] == ["planning", "rewriting"]
 
 
 def test_background_processes_without_heartbeats_are_missing():

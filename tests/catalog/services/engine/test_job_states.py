@@ -1,9 +1,11 @@
 """Each transition of a job, with all fields that it sets, at a fixed time."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from celery import current_app
+from django.db import DatabaseError
 from django.db.models import DateTimeField, Value
 from kombu.exceptions import OperationalError
 
@@ -407,3 +409,76 @@ def test_progress_is_reported_to_the_job(table):
     heartbeat.report(3, 8)
     heartbeat.report(4)
     assert (job.progress, job.total) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "renewal", "reason"),
+    [
+        ("compact", lambda: True, jobs.JobCanceled("canceled on request")),
+        ("compact", lambda: False, PermissionDenied("no longer")),
+        (JobKind.PURGE_TABLE, lambda: True, jobs.JobCanceled("canceled on request")),
+        (JobKind.PURGE_TABLE, lambda: False, None),  # decided when the table was dropped
+    ],
+)
+def test_a_heartbeat_learns_why_the_job_has_to_stop(table, monkeypatch, kind, renewal, reason):
+    def refuse(_: Job) -> None:
+        raise PermissionDenied("no longer")
+
+    monkeypatch.setattr(jobs, "renew", lambda _: renewal())
+    monkeypatch.setattr(jobs, "require_rights", refuse)
+    heartbeat = jobs.LeaseHeartbeat(running(table, kind=kind))
+    heartbeat.report(1)
+    heartbeat._beat()
+    if reason is None:
+        heartbeat.report(2)
+    else:
+        with pytest.raises(type(reason), match=str(reason)):
+            heartbeat.report(2)
+
+
+def test_a_heartbeat_survives_an_outage_of_the_database_but_not_the_loss_of_the_job(
+    table, monkeypatch
+):
+    outcomes, closed = [DatabaseError("away"), jobs.JobLost()], []
+
+    def renew(_: Job) -> bool:
+        raise outcomes.pop(0)
+
+    monkeypatch.setattr(jobs, "renew", renew)
+    sessions = SimpleNamespace(close_all=lambda: closed.append(True))
+    monkeypatch.setattr(jobs, "connections", sessions)
+    heartbeat = jobs.LeaseHeartbeat(running(table))
+    heartbeat._beat()
+    assert closed == [True]
+    heartbeat.report(1)
+    heartbeat._beat()
+    with pytest.raises(jobs.JobLost):
+        heartbeat.report(2)
+
+
+def test_the_thread_of_a_heartbeat_ends_with_its_job_and_its_worker():
+    heartbeat = jobs.LeaseHeartbeat(Job(pk=7))
+    thread = heartbeat._thread
+    assert (thread.daemon, thread.name) == (True, "job-7")
+    with heartbeat:
+        assert thread.is_alive()
+    assert not thread.is_alive()
+
+
+def test_the_reason_to_stop_replaces_errors_that_follow_from_it():
+    canceled, failure = jobs.JobCanceled("canceled on request"), OSError("External error")
+    for reason, error, expected in (
+        (canceled, failure, canceled),
+        (canceled, canceled, canceled),
+        (None, failure, failure),
+    ):
+        heartbeat = jobs.LeaseHeartbeat(Job(pk=7))
+        heartbeat._reason = reason
+        with pytest.raises(type(expected)) as raised, heartbeat:
+            raise error
+        assert raised.value is expected
+        assert raised.value.__cause__ is (failure if expected is not error else None)
+        canceled.__cause__ = None
+    heartbeat = jobs.LeaseHeartbeat(Job(pk=7))
+    with heartbeat:
+        heartbeat._reason = canceled  # the work was done before

@@ -10,15 +10,19 @@ from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM
+from catalog.engine_profiles import EngineKind
 from catalog.identifiers import digest
 from catalog.models import (
     ApiKey,
     ApprovalRequest,
+    EngineProfile,
     Job,
     JobKind,
     LabelDefinition,
     Namespace,
+    Principal,
     SearchDocument,
+    StorageProfile,
     Table,
     Transaction,
     TrashItem,
@@ -212,6 +216,23 @@ def test_an_api_key_is_locked():
     assert locks.lock_api_key(0) is None
 
 
+def test_a_principal_is_locked_for_a_change_of_its_memberships():
+    row = Principal.objects.create(name="user:alice", kind="user")
+    Principal.objects.create(name="user:bob", kind="user")
+    assert locked(lambda: locks.lock_memberships(row.pk))[0] == row
+    assert locks.lock_memberships(0) is None
+
+
+def test_profiles_are_locked_by_name():
+    storage = StorageProfile.objects.create(name="lake", kind="s3", roots=["s3://lake/a"])
+    assert locked(lambda: locks.lock_storage_profile("lake"))[0] == storage
+    assert locks.lock_storage_profile("gone") is None
+    engine = EngineProfile.objects.create(name="large", kind=EngineKind.LOCAL)
+    EngineProfile.objects.create(name="small", kind=EngineKind.LOCAL)
+    assert locked(lambda: locks.lock_engine_profile("large"))[0] == engine
+    assert locks.lock_engine_profile("gone") is None
+
+
 def holders():
     with connection.cursor() as cursor:
         cursor.execute(
@@ -226,6 +247,35 @@ def test_advisory_locks_serialize_transactions():
     assert holders() == {0x4D6F6E6F}
     locks.lock_principals()
     assert holders() == {0x4D6F6E6F, 0x4D6F6E70}
+
+
+def test_transactions_that_only_need_locations_to_stay_share_their_lock():
+    locks.share_locations()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT objid, mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
+        assert cursor.fetchall() == [(0x4D6F6E6F, "ShareLock")]
+
+
+def test_names_and_sources_have_locks_of_their_own():
+    names = (
+        "a",
+        "b",
+        "\u00e4",
+        "",
+    )  # the checksum of the first does not fit into PostgreSQL's integer
+    for name in (*names, "a"):
+        locks.lock_key(name)
+    assert len(holders()) == len(names)
+    assert {key >> 32 for key in holders()} == {0x4D6F6E71}
+    before = holders()
+    assert locks.share_sources([7, 2**40 + 8]) is True
+    locks.await_commits(9)
+    added = {(key >> 32, key & 0xFFFFFFFF) for key in holders() - before}
+    assert added == {(kind, pk) for kind in (0x4D6F6E72, 0x4D6F6E73) for pk in (7, 8)} | {
+        (0x4D6F6E72, 9)
+    }
 
 
 @pytest.mark.django_db(transaction=True)

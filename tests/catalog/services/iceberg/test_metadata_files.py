@@ -9,10 +9,11 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM
 from catalog.errors import CommitConflict, OutcomeUnknown, ServiceUnavailable
-from catalog.models import StagedFile, TableVersion
+from catalog.models import Namespace, StagedFile, StorageProfile, Table, TableState, TableVersion
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import commits as iceberg_commits
@@ -22,9 +23,17 @@ from catalog.services.iceberg.metadata_files import Document, MetadataFile
 from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateFromMetadata
 from catalog.services.storage.file_owners import FutureTable
 from catalog.services.storage.table_files import TableFiles
-from catalog.storage import local_files
+from catalog.storage import local_files, stores
+from catalog.storage.stores import StorageUnavailable
 from tasks import maintenance as tasks
-from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
+from tests.factories import (
+    files,
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    unchanged,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 
@@ -310,3 +319,100 @@ def test_a_file_that_cannot_be_removed_does_not_delay_others(warehouse, monkeypa
     assert metadata_files.sweep() == 1
     assert not plain.exists()
     assert StagedFile.objects.get().path == str(stuck)
+
+
+# --- staging and removing ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sequences", "waits"), [([0], True), ([1], False), ([3, 0], True), ([1, 2], False)]
+)
+def test_only_the_records_of_first_files_wait_for_the_disk(sequences, waits):
+    """The removal of orphan files finds all others, in the directory of their table."""
+    document = make_iceberg_table(*T).document
+    drafted = [draft_of(document, sequence) for sequence in sequences]
+    with CaptureQueriesContext(connection) as captured:
+        metadata_files._stage(drafted)
+        metadata_files._stage(drafted)  # as after a lost answer
+    assert ["synchronous_commit" not in query["sql"] for query in captured] == [waits, waits]
+    staged = StagedFile.objects.order_by("path").values_list("path", "is_condemned")
+    assert list(staged) == sorted((file.path, False) for file in drafted)
+
+
+@pytest.mark.parametrize("change", [None, "etag", "key", "name", "dropped"])
+def test_a_file_is_staged_on_the_current_metadata(change):
+    loaded = make_iceberg_table(*T)
+    file = draft_of(loaded.document, 1)
+    if change == "dropped":
+        Table.objects.update(state=TableState.DROPPED)
+    is_staged = metadata_files.stage_on(
+        file,
+        0 if change == "key" else loaded.pk,
+        ("ns", "u") if change == "name" else T,
+        '"older"' if change == "etag" else loaded.etag,
+    )
+    assert is_staged is (change is None)
+    assert StagedFile.objects.count() == (1 if change is None else 0)
+
+
+@pytest.mark.parametrize(
+    "change", [None, "dropped", "digest", "property", "location", "profile", "name"]
+)
+def test_a_first_file_is_staged_in_a_namespace_without_a_location(change):
+    """The location and the profile are those of the namespace above."""
+    namespace = make_namespace("ns", "below")
+    above = Namespace.objects.filter(name="ns")
+    if change == "dropped":
+        Namespace.objects.filter(pk=namespace.pk).update(dropped_at=Now())
+    elif change == "digest":
+        namespace.digest = above.get().digest
+    elif change == "property":
+        Namespace.objects.filter(pk=namespace.pk).update(properties={"location": "file:///x"})
+    elif change == "location":
+        above.update(location="/x")
+    elif change == "profile":
+        above.update(
+            storage_profile=StorageProfile.objects.create(name="l", kind="s3", roots=["s3://l"])
+        )
+    elif change == "name":
+        make_table("ns", "below", "t")
+    file = draft_of(make_iceberg_table("other", "t").document, 0)
+    is_staged = metadata_files.stage_in_warehouse(file, ("ns", "below", "t"), namespace)
+    assert is_staged is (change is None)
+    assert StagedFile.objects.count() == (1 if change is None else 0)
+
+
+def test_files_of_one_store_are_removed_together(monkeypatch):
+    monkeypatch.setattr(stores, "configuration_of", lambda path: path.partition("/")[0])
+    paths = [
+        *("/t/1", "s3://lake/t/1", "/t/2", "s3://lake/u/2", "s3://other/t/1", "s3://lake/new/"),
+        "s3://lake/t/3",
+    ]
+    assert list(metadata_files._groups(paths)) == [
+        ["/t/1"],
+        ["s3://lake/t/1", "s3://lake/u/2", "s3://lake/t/3"],
+        ["/t/2"],
+        ["s3://other/t/1"],
+        ["s3://lake/new/"],
+    ]
+
+
+def test_a_table_that_the_catalog_was_writing_is_removed_with_its_directory(warehouse):
+    written = warehouse / "new" / "data"
+    written.mkdir(parents=True)
+    (written / "1.parquet").write_bytes(b"x")
+    (warehouse / "new.txt").write_bytes(b"x")
+    StagedFile.objects.create(path=f"{warehouse}/new/", is_condemned=True)
+    assert metadata_files.remove_recorded([f"{warehouse}/new/"]) == 1
+    assert [path.name for path in warehouse.iterdir()] == ["new.txt"]
+    assert not StagedFile.objects.exists()
+
+
+def test_a_store_that_is_busy_states_when_to_try_again():
+    error = StorageUnavailable("lake", "503", retry_seconds=9)
+    refusal = metadata_files._unwritable(
+        "s3://lake/t", "The metadata file cannot be written", error
+    )
+    assert isinstance(refusal, ServiceUnavailable)
+    assert refusal.retry_seconds == 9
+    assert refusal.message == f"The metadata file cannot be written: {error.strerror}"

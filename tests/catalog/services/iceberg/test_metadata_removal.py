@@ -269,7 +269,7 @@ def test_a_file_that_was_removed_since_it_was_read_cannot_be_registered(monkeypa
         return prepare(operation)
 
     monkeypatch.setattr(RegisterFromMetadata, "prepare", prepare_late)
-    with pytest.raises(InvalidLocation, match="was removed"):
+    with pytest.raises(InvalidLocation, match="was removed a few minutes ago"):
         iceberg_commits.register_table(
             actor=SYSTEM, table=T, metadata_location=f"file://{file}", overwrite=True
         )
