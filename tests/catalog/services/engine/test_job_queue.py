@@ -79,7 +79,7 @@ def test_jobs_without_a_free_place_are_left_out():
     assert job_queue.next_jobs(9) == [last_of_both, without_key]
 
 
-def test_jobs_that_ended_yesterday_do_not_influence_whose_turn_it_is():
+def test_jobs_that_ended_yesterday_do_not_influence_the_order():
     make_profile("x")
     now = datetime.now(UTC)
     last = make("x", actor="former", status=JobStatus.SUCCEEDED, started_at=now - 26 * HOUR)

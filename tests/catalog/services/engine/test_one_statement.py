@@ -153,7 +153,7 @@ def test_a_table_that_has_changed_is_read_again(table):
         ([Append(version=2), Append(version=3, is_append=False)], "locks"),
     ],
 )
-def test_what_one_statement_can_do(operations, way):
+def test_operations_are_committed_in_one_statement_if_possible(operations, way):
     engine.commit(operations, actor=SYSTEM)
     assert [operation.attempts for operation in operations] == [[way], [way]]
     assert versions() == [1, 2, 3]

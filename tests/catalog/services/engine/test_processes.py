@@ -18,7 +18,7 @@ def report(name: str, role: str = ProcessRole.JOB_WORKER, *, seconds: float = 0,
     processes.report(Heartbeat(name=name, role=role, seen_at=seen_at, **facts))
 
 
-def test_what_all_workers_lack_is_stated_as_by_the_one_seen_last():
+def test_missing_features_are_described_as_by_the_newest_heartbeat():
     assert processes.missing_for_iceberg() == ""  # no worker runs now
     report("jobs@a", seconds=20, missing_for_iceberg="no Java")
     assert processes.missing_for_iceberg() == "no Java"

@@ -69,7 +69,7 @@ def test_a_change_that_asserts_creation_creates(requirements, is_creation):
         (("ns", "t"), [CREATE], RequirementFailed),
     ],
 )
-def test_what_has_the_name_decides_about_a_change(name, requirements, error):
+def test_a_change_depends_on_the_object_with_the_name(name, requirements, error):
     make_iceberg_table("ns", "t")
     make_iceberg_table("ns", "other")
     make_view("ns", "v")

@@ -161,7 +161,7 @@ def test_the_newest_lists_are_read_and_the_older_ones_noted(storage, monkeypatch
     ("content", "unread"), [(MISSING, [1]), (InvalidMetadata("torn"), []), ([], [])]
 )
 def test_lists_and_manifests_that_cannot_be_read_are_noted(storage, content, unread):
-    """One that is torn names nothing: whoever uses it gets an error."""
+    """A damaged manifest names no files. A request that uses it gets an error."""
     storage.lists["list 1"] = content
     assert check(storage, snapshot(1)) == refers(unread=unread)
     storage.lists["list 1"] = [("new", 1)]

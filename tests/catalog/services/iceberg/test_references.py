@@ -102,7 +102,7 @@ def test_a_manifest_is_read_once_for_all_snapshots(db, manifests):
     assert reading._references(READER, "m") is first
 
 
-def test_the_manifests_read_first_are_forgotten(db, manifests, monkeypatch):
+def test_the_oldest_manifests_are_evicted(db, manifests, monkeypatch):
     monkeypatch.setattr(references, "_MAX_REMEMBERED", 2)
     remembered = cache()
     for name in "abc":
