@@ -73,6 +73,8 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         unknown = iceberg_skips.in_snapshots(unreadable, retained)
         reason = f"{unknown}, so the files that these snapshots need are unknown"
         return iceberg_skips.nothing(job, unreadable, "No snapshots were removed", reason)
+    if not unreadable.snapshots:
+        _require_manifest_lists(job.table, current.document)
     before = statistics_of(job, policy)
     reader = reader_of(job.table)
     expiring_files = iceberg_maintenance.files_of(
@@ -166,6 +168,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         unknown = iceberg_skips.in_snapshots(unreadable, unreadable.snapshots)
         reason = f"{unknown}, so the files that these snapshots need are unknown"
         return iceberg_skips.nothing(job, unreadable, "No orphans were removed", reason)
+    _require_manifest_lists(job.table, current.document)
     _require_regular_files(job.table, current.document)
     before = statistics_of(job, policy)
     age = max(policy["orphan_age"], _MIN_ORPHAN_AGE)
@@ -243,6 +246,19 @@ def _require_regular_files(table: Table, document: Document) -> None:
         if path is not None:
             raise Unsupported(
                 f"Orphans of '{table}' are not removed: '{path}' at its location is not a regular file"
+            )
+
+
+def _require_manifest_lists(table: Table, document: Document) -> None:
+    """Raise Unsupported for snapshots that name their manifests themselves, as those of old tables may.
+
+    Spark fails to optimize the queries of Iceberg's actions for them, when the snapshots have already expired.
+    """
+    for snapshot in document.get("snapshots") or ():
+        if not snapshot.get("manifest-list"):
+            raise Unsupported(
+                f"Snapshot {snapshot['snapshot-id']} of table '{table}' has no manifest list, so Iceberg's actions"
+                " on Spark cannot determine its files. Expire it with another client"
             )
 
 

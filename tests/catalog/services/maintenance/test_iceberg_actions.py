@@ -1,5 +1,6 @@
 """Jobs of Iceberg tables, up to the requests to Spark."""
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from catalog.models import AuditEvent, Job, JobStatus, Table, TableFormat
 from catalog.policies import effective
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.commits import register_table
 from catalog.services.maintenance import iceberg_statistics, job_runner
 from catalog.services.tables import job_operations
 from tests.catalog.services.iceberg.writing import open_table
@@ -324,6 +326,39 @@ def test_orphans_are_not_removed_in_a_directory_with_files_of_another_table(path
     row("ws", "other").paths.create(path=path)
 
     assert "may belong to another table" in refused(FakeSpark())
+
+
+@pytest.mark.parametrize("kind", ["clean_up", "remove_orphans"])
+def test_nothing_is_removed_if_snapshots_name_their_manifests_themselves(kind: str) -> None:
+    """Snapshots of old tables may have no manifest list. Iceberg's actions on Spark fail for them."""
+    grow(2, **{"format-version": "1"})
+    embed_manifests("ws", "t")
+    files = sorted(Path(row("ws", "t").location).rglob("*"))
+    document = iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document
+
+    spark = FakeSpark()
+    job = run(kind, spark, keep_for=0)
+
+    assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
+    assert "has no manifest list" in job.error
+    assert spark.requests == []
+    assert iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document == document
+    assert sorted(Path(row("ws", "t").location).rglob("*")) == files
+
+
+def embed_manifests(*identifier: str) -> None:
+    """Register the table by metadata whose snapshots name their manifests."""
+    table = open_table(*identifier)
+    document = json.loads(Path(table.metadata_location.removeprefix("file:")).read_bytes())
+    for snapshot in document["snapshots"]:
+        listed = table.snapshot_by_id(snapshot["snapshot-id"])
+        assert listed is not None
+        snapshot["manifests"] = [manifest.manifest_path for manifest in listed.manifests(table.io)]
+        del snapshot["manifest-list"]
+    metadata = Path(row(*identifier).location, "metadata", "00009-embedded.metadata.json")
+    metadata.write_text(json.dumps(document))
+    iceberg_tables.unregister_table(actor=SYSTEM, table=identifier)
+    register_table(actor=SYSTEM, table=identifier, metadata_location=f"file:{metadata}")
 
 
 def test_shared_files_of_a_table_are_not_removed() -> None:
