@@ -10,7 +10,7 @@ with all its child processes when standard input is closed, which happens when t
 when no job arrives for some minutes.
 """
 
-import importlib.util
+import importlib
 import json
 import os
 import queue
@@ -21,7 +21,6 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -116,15 +115,9 @@ class Driver:
             emit("result", data=result, recycle=recycle)
 
     def _script(self, name: str) -> ModuleType:
-        """A script beside this one. Executors get its functions by value, since they lack the file."""
+        """A module or package beside this script. Executors get its functions by value, since they lack the file."""
         if name not in self._scripts:
-            path = Path(__file__).with_name(f"{name}.py")
-            spec = importlib.util.spec_from_file_location(f"monodon_{name}", path)
-            if spec is None or spec.loader is None:
-                raise ValueError(f"There is no script {path}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
+            module = importlib.import_module(name)
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
             self._scripts[name] = module
         return self._scripts[name]

@@ -38,7 +38,7 @@ from catalog.services.lance import datasets
 from catalog.services.maintenance import job_runner, measurements, scheduler
 from catalog.services.maintenance import policies as policy_services
 from catalog.services.maintenance.actions.results import change_of, removed_files
-from tasks.jobs.iceberg import ACTIONS as SCRIPT_ACTIONS
+from tasks.jobs.iceberg.actions import ACTIONS as SCRIPT_ACTIONS
 from tests.api.management.client import Management
 from tests.factories import make_iceberg_table, make_lance_table, make_root, unchanged
 

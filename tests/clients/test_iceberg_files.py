@@ -19,7 +19,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import SparkSession
 
-from tasks.jobs.iceberg import _iterate, without_same_objects
+from tasks.jobs.iceberg.internals import iterate
+from tasks.jobs.iceberg.needed_files import without_same_objects
 from tests.clients.test_iceberg_maintenance import (
     DAY,
     Jobs,
@@ -104,7 +105,7 @@ class Foreign:
 
     def _move_delete_file(self) -> None:
         table = self.load()
-        (file,) = _iterate(table.currentSnapshot().addedDeleteFiles(table.io()))
+        (file,) = iterate(table.currentSnapshot().addedDeleteFiles(table.io()))
         builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec())
         moved = builder.copy(file).withPath(self._copied(file.location())).build()
         change = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId())
@@ -112,7 +113,7 @@ class Foreign:
 
     def _move_data_file(self, path: str) -> None:
         table = self.load()
-        for task in _iterate(table.newScan().planFiles()):
+        for task in iterate(table.newScan().planFiles()):
             if task.file().location() == path:
                 builder = self._jvm.org.apache.iceberg.DataFiles.builder(table.spec())
                 moved = builder.copy(task.file()).withPath(self._copied(path)).build()
@@ -258,7 +259,7 @@ class Respelled:
     def respell(self, table: Any, spellings: tuple[Callable[[Path], str], ...]) -> None:
         """Commit a snapshot that names the data files by other paths."""
         change = table.newOverwrite()
-        tasks = list(_iterate(table.newScan().planFiles()))
+        tasks = list(iterate(table.newScan().planFiles()))
         for task, spelling in zip(tasks, spellings, strict=True):
             path = spelling(local(task.file().location()))
             builder = self._data_files.builder(table.spec())
@@ -373,7 +374,7 @@ def test_metadata_with_another_name_is_neither_an_orphan_nor_a_data_file(
     first = metadata.rename(metadata.with_name("first.json"))
     register(live, name, first)
     loaded = reloaded(session, ".".join(("lake", *name)))
-    (task,) = _iterate(loaded.newScan().planFiles())
+    (task,) = iterate(loaded.newScan().planFiles())
     builder = session.sparkContext._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec())
     named = builder.copy(task.file()).withPath(f"file:{first}").build()
     loaded.newFastAppend().appendFile(named).commit()

@@ -181,7 +181,7 @@ ELSEWHERE = [
     ),
     Elsewhere(
         "maintenance.md",
-        "tasks/jobs/iceberg.py",
+        "tasks/jobs/iceberg_maintain.py",
         _JVM,
         "tests/clients/test_iceberg_maintenance.py::test_the_script_runs_from_the_command_line",
     ),

@@ -23,7 +23,7 @@ from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import iceberg_skips, iceberg_statistics, job_runner
 from catalog.services.maintenance.removals import iceberg_snapshots
 from catalog.services.tables import job_operations
-from tasks.jobs import iceberg as script
+from tasks.jobs.iceberg import errors
 from tests.api.iceberg.client import Iceberg
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files
@@ -595,4 +595,4 @@ def test_the_reader_of_a_result_sees_few_paths_of_the_tables_own_metadata(
 
 def test_a_refused_file_makes_the_driver_try_again():
     error = ValueError(refusal("file:///x"))
-    assert script.kind_of(error) == "conflict"
+    assert errors.kind_of(error) == "conflict"

@@ -17,7 +17,8 @@ from catalog.services.iceberg.jobs import files as job_files
 from catalog.services.maintenance import job_runner
 from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables import job_operations
-from tasks.jobs import iceberg as script
+from tasks.jobs.iceberg import session as job_session
+from tasks.jobs.iceberg.table import literal, quoted
 from tasks.spark import configuration
 from tests.api.iceberg.client import Iceberg
 from tests.catalog.services.iceberg.writing import open_table, rows
@@ -47,9 +48,9 @@ class Builder:
 def test_the_session_does_not_replace_variables_in_names(monkeypatch):
     """Spark would look for a table with the name of the secret, and quote it in its error."""
     builder = Builder()
-    monkeypatch.setattr(script, "SparkSession", type("Session", (), {"builder": builder}))
+    monkeypatch.setattr(job_session, "SparkSession", type("Session", (), {"builder": builder}))
     with pytest.raises(InterruptedError):
-        script.start_session({"action": "compact", "table": ["ns", SECRET]})
+        job_session.start_session({"action": "compact", "table": ["ns", SECRET]})
     assert builder.settings["spark.sql.variable.substitute"] == "false"
 
 
@@ -61,12 +62,12 @@ def test_the_operator_cannot_switch_it_on_by_mistake(settings, tmp_path):
 
 @pytest.mark.parametrize("name", ["a'b", "a\\'b", "a\\", "a`b", "'); DROP TABLE x; --", "a\nb"])
 def test_names_stay_inside_their_quotes(name):
-    quoted = script._text(script._quoted(name))
-    inner = quoted[1:-1].replace("\\\\", "").replace("\\'", "")
-    assert quoted[0] == quoted[-1] == "'"
+    text = literal(quoted(name))
+    inner = text[1:-1].replace("\\\\", "").replace("\\'", "")
+    assert text[0] == text[-1] == "'"
     assert "'" not in inner
     assert not inner.endswith("\\")
-    assert script._quoted(name)[1:-1].replace("``", "").count("`") == 0
+    assert quoted(name)[1:-1].replace("``", "").count("`") == 0
 
 
 @pytest.mark.parametrize(
@@ -230,14 +231,16 @@ class Session:
 )
 def test_a_job_opens_one_kind_of_storage(scheme, opened_by):
     session: Any = Session(scheme)
-    script.prepare_session(session, {"scheme": scheme, "url": "http://127.0.0.1:2333", "job": 7})
+    job_session.prepare_session(
+        session, {"scheme": scheme, "url": "http://127.0.0.1:2333", "job": 7}
+    )
     name = "spark.sql.catalog.monodon_7.io-impl"
     assert session.settings[name] == f"org.apache.iceberg.{opened_by}"
 
 
 def test_hadoop_opens_local_files_only_in_the_catalog_of_a_job():
     session: Any = Session("")
-    script.prepare_session(session, {"scheme": "", "url": "http://127.0.0.1:2333", "job": 7})
+    job_session.prepare_session(session, {"scheme": "", "url": "http://127.0.0.1:2333", "job": 7})
     prefix = "spark.sql.catalog.monodon_7.hadoop.fs"
     given = {name: value for name, value in session.settings.items() if name.startswith(prefix)}
     assert given.pop(f"{prefix}.defaultFS") == "file:///"

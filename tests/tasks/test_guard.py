@@ -1,12 +1,13 @@
 """Which files a Spark job may delete: those of its table (``Guard``) that are not needed (``NeededFiles``)."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from tasks.jobs.iceberg import Guard, NeededFiles, Procedures
+from tasks.jobs.iceberg.guard import Guard
+from tasks.jobs.iceberg.needed_files import NeededFiles
+from tasks.jobs.iceberg.paths import is_local
+from tasks.jobs.iceberg.removal import _is_kept, _is_metadata
 
 
 @pytest.fixture
@@ -147,41 +148,28 @@ def test_a_name_that_is_too_long_for_a_file_is_nobodys(directory: Path):
     assert f"{directory}/own/data/y" not in needed
 
 
-class _AtLocation(Procedures):
-    """The actions on a table at a location."""
-
-    def __init__(self, location: str, **request: Any) -> None:
-        super().__init__(None, {"table": ["ns", "t"], **request})  # type: ignore[arg-type]
-        self._at = location
-
-    def _load(self) -> Any:
-        return SimpleNamespace(location=lambda: self._at)
-
-
 @pytest.mark.parametrize(
-    ("location", "is_in_object_store"),
+    ("location", "is_expected"),
     [
-        ("/data/t", False),
-        ("//data/t", False),
-        ("file:/data/t", False),
-        ("file:///data/t", False),
-        ("file:////data/t", False),
-        ("file://localhost/data/t", False),
-        ("file://localhost//data/t", False),
-        ("s3://bucket/t", True),
-        ("gs://bucket/t", True),
-        ("abfss://c@account.dfs.core.windows.net/t", True),
+        ("/data/t", True),
+        ("//data/t", True),
+        ("file:/data/t", True),
+        ("file:///data/t", True),
+        ("file:////data/t", True),
+        ("file://localhost/data/t", True),
+        ("file://localhost//data/t", True),
+        ("s3://bucket/t", False),
+        ("gs://bucket/t", False),
+        ("abfss://c@account.dfs.core.windows.net/t", False),
     ],
 )
-def test_needed_files_are_compared_as_those_of_the_tables_storage(
-    location: str, is_in_object_store: bool
-):
-    assert _AtLocation(location)._is_in_object_store() is is_in_object_store
+def test_needed_files_are_compared_as_those_of_the_tables_storage(location: str, is_expected: bool):
+    assert is_local(location) is is_expected
 
 
 def test_a_metadata_file_of_the_ledger_is_kept_whatever_its_name_is():
     """A table can be registered by a metadata file with any name."""
-    action = _AtLocation("/t", kept_metadata=["first.json", "2.metadata.json"])
+    ledger = frozenset({"first.json", "2.metadata.json"})
     for name, is_kept, is_metadata in (
         ("first.json", True, True),
         ("2.metadata.json", True, True),
@@ -189,7 +177,6 @@ def test_a_metadata_file_of_the_ledger_is_kept_whatever_its_name_is():
         ("other.json", False, False),
     ):
         path = f"file:/t/metadata/{name}"
-        assert (action._is_kept(path), action._is_metadata(path)) == (is_kept, is_metadata)
-    everything = _AtLocation("/t")
-    assert everything._is_kept("file:/t/metadata/3.metadata.json")
-    assert not everything._is_kept("file:/t/metadata/first.json")
+        assert (_is_kept(path, ledger), _is_metadata(path, ledger)) == (is_kept, is_metadata)
+    assert _is_kept("file:/t/metadata/3.metadata.json", None)
+    assert not _is_kept("file:/t/metadata/first.json", None)

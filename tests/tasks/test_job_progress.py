@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tasks.jobs import iceberg as script
+from tasks.jobs.iceberg import progress
 
 
 class Jobs:
@@ -42,7 +42,7 @@ class FinishedJob:
         return "SUCCEEDED"
 
 
-class Progress(script.Progress):
+class Progress(progress.Progress):
     def __init__(self, total: int) -> None:
         self._store: Any = Jobs()
         self._total, self._first, self._reported, self._stage = total, 0, None, ""

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaPackage
 
-from tasks.jobs.iceberg import Failed, require_libraries
+from tasks.jobs.iceberg.errors import Failed
+from tasks.jobs.iceberg.session import require_libraries
 
 
 class Packages(JavaPackage):

@@ -3,7 +3,7 @@
 import json
 
 from catalog.formats.iceberg.job_properties import LEFT_OUT_FILES, with_left_out_files
-from tasks.jobs import iceberg as script
+from tasks.jobs.iceberg import internals
 
 
 def test_no_path_is_a_variable_of_hadoop():
@@ -14,7 +14,7 @@ def test_no_path_is_a_variable_of_hadoop():
     assert "$" not in text
     assert json.loads(text) == sorted(paths)
     assert properties == document["properties"]
-    assert LEFT_OUT_FILES == script.LEFT_OUT_FILES
+    assert LEFT_OUT_FILES == internals.LEFT_OUT_FILES
 
 
 def test_a_table_without_such_files_is_unchanged():
