@@ -252,7 +252,7 @@ def _require_regular_files(table: Table, document: Document) -> None:
 def _require_manifest_lists(table: Table, document: Document) -> None:
     """Raise Unsupported for snapshots that name their manifests themselves, as those of old tables may.
 
-    Spark fails to optimize the queries of Iceberg's actions for them, when the snapshots have already expired.
+    Spark fails with an internal error when it optimizes the queries of Iceberg's actions for them.
     """
     for snapshot in document.get("snapshots") or ():
         if not snapshot.get("manifest-list"):
