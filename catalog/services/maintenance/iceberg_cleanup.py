@@ -73,7 +73,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         unknown = iceberg_skips.in_snapshots(unreadable, retained)
         reason = f"{unknown}, so the files that these snapshots need are unknown"
         return iceberg_skips.nothing(job, unreadable, "No snapshots were removed", reason)
-    if not unreadable.snapshots:
+    if expiring_ids and not unreadable.snapshots:
         _require_manifest_lists(job.table, current.document)
     before = statistics_of(job, policy)
     reader = reader_of(job.table)
@@ -252,7 +252,8 @@ def _require_regular_files(table: Table, document: Document) -> None:
 def _require_manifest_lists(table: Table, document: Document) -> None:
     """Raise Unsupported for snapshots that name their manifests themselves, as those of old tables may.
 
-    Spark fails with an internal error when it optimizes the queries of Iceberg's actions for them.
+    Spark fails with an internal error when it optimizes the queries of Iceberg's actions for them, and ``clean_up``
+    fails only after the snapshots have expired.
     """
     for snapshot in document.get("snapshots") or ():
         if not snapshot.get("manifest-list"):

@@ -337,13 +337,25 @@ def test_nothing_is_removed_if_snapshots_name_their_manifests_themselves(kind: s
     document = iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document
 
     spark = FakeSpark()
-    job = run(kind, spark, keep_for=0)
+    job = run(kind, spark, keep_for=0, keep_versions=1)
 
     assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
     assert "has no manifest list" in job.error
     assert spark.requests == []
     assert iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document == document
     assert sorted(Path(row("ws", "t").location).rglob("*")) == files
+
+
+def test_a_table_without_manifest_lists_is_cleaned_up_if_no_snapshot_has_to_expire() -> None:
+    grow(1, **{"format-version": "1"})
+    embed_manifests("ws", "t")
+
+    spark = FakeSpark()
+    job = run("clean_up", spark, keep_for=0)
+
+    assert job.status == JobStatus.SUCCEEDED
+    assert job.error == "no snapshots to expire"
+    assert spark.requests == []
 
 
 def embed_manifests(*identifier: str) -> None:
