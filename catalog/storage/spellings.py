@@ -13,6 +13,7 @@ from catalog.storage import object_locations
 
 _FILE_SCHEME = re.compile(r"^file:(//localhost(?=/))?", re.IGNORECASE)
 _OBJECT = re.compile(r"[^/]*://(?!/)")
+_MAX_PATH = 4096  # bytes of a path that the operating system opens
 
 
 def readings(text: str) -> Iterator[str]:
@@ -31,7 +32,11 @@ def readings(text: str) -> Iterator[str]:
 def local_file(text: str) -> str:
     """The path of a local file, with links followed; the text if it is of no local file."""
     path = _absolute(text)
-    if path is not None:
+    if path is None:
+        return text
+    if len(path) > _MAX_PATH:  # to follow links would take time with the square of the length
+        path = os.path.normpath(path)
+    if len(path) <= _MAX_PATH:
         with suppress(ValueError):  # it has a null character
             return os.path.realpath(path)
     return text

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from catalog.storage import spellings
+from tasks.jobs.iceberg import paths
 from tasks.jobs.iceberg.guard import Guard
 from tasks.jobs.iceberg.needed_files import NeededFiles
 from tasks.jobs.iceberg.paths import is_local
@@ -136,6 +138,24 @@ def test_a_file_is_needed_whatever_names_it(directory: Path, path: str):
     assert f"file:{directory}/own/data/y" not in needed
     assert f"file:{directory}/own2/data/x" not in needed
     assert f"file:{directory}/own/data/x" not in NeededFiles([])
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/t/x", "file:/t/x?a#b", "/t/link/../x", "FILE://localhost//t/a/../x#b", "//t/../x", ""],
+)
+def test_the_worker_derives_the_same_paths(path: str):
+    """The worker cleans up tables, too, but Spark has none of its modules."""
+    assert list(paths.readings(path)) == list(spellings.readings(path))
+
+
+def test_long_paths_are_compared_in_linear_time(directory: Path):
+    long = "/a" * 500_000
+    needed = NeededFiles([long, f"{directory}/way{'/.' * 500_000}/data/x"])
+    assert long in needed
+    assert f"{directory}/own/data/x" in needed
+    assert f"{directory}/own/data/y" not in needed
+    assert not Guard([f"{directory}/own"], []).is_own(long)
 
 
 def test_a_name_that_is_too_long_for_a_file_is_nobodys(directory: Path):

@@ -6,6 +6,8 @@ from pyspark.sql import Column, DataFrame, functions
 
 from .paths import is_link, is_plain, lenient_path, local_path, readings, real_path
 
+_MAX_SEGMENTS = 512  # of a key, which has at most 1,024 bytes
+
 
 class NeededFiles:
     """Files that must stay, whatever path names them.
@@ -53,7 +55,12 @@ def _object(column: str) -> Column:
         named = functions.regexp_replace(named, pattern, text)
     segments = functions.filter(functions.split(named, "/"), lambda name: ~name.isin("", "."))
     no_segments = functions.array().cast("array<string>")
-    return functions.concat_ws("/", functions.aggregate(segments, no_segments, _with_segment))
+    # To apply ".." takes time with the square of the length.
+    is_normalized = functions.array_contains(segments, "..") & (
+        functions.size(segments) <= _MAX_SEGMENTS
+    )
+    normalized = functions.aggregate(segments, no_segments, _with_segment)
+    return functions.concat_ws("/", functions.when(is_normalized, normalized).otherwise(segments))
 
 
 def _with_segment(path: Column, name: Column) -> Column:

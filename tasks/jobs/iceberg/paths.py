@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _FILE_SCHEME = re.compile(r"^file:(//localhost(?=/))?", re.IGNORECASE)
+_MAX_PATH = 4096  # bytes of a path that the operating system opens
 
 
 def is_metadata_file(path: str) -> bool:
@@ -40,7 +41,11 @@ def lenient_path(path: str) -> str:
 
 def real_path(path: str) -> str:
     local = local_path(path)
-    if local is None or "\0" in local:  # no file has such a name
+    if local is not None and len(local) > _MAX_PATH:
+        local = os.path.normpath(
+            local
+        )  # to follow links would take time with the square of the length
+    if local is None or len(local) > _MAX_PATH or "\0" in local:  # no file has such a name
         return path.rstrip("/")
     return os.path.realpath(local)
 

@@ -33,6 +33,14 @@ def test_a_local_file_has_one_path(tmp_path: Path, text: str):
     assert spellings.local_file(text.format(at=tmp_path)) == f"{tmp_path}/x"
 
 
+def test_links_of_long_paths_are_followed_in_linear_time(tmp_path: Path):
+    (tmp_path / "x").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert spellings.local_file(f"{tmp_path}/link{'/.' * 500_000}/x") == f"{tmp_path}/x"
+    long = "/a" * 500_000
+    assert spellings.local_file(long) == long
+
+
 @pytest.mark.parametrize("text", ["", "x", "file:x", "/a\0b", "/\ud800", "s3://t/x"])
 def test_other_texts_stay(text: str):
     assert spellings.local_file(text) == text
