@@ -45,9 +45,11 @@ def clean_up(table: Table) -> dict[str, Any]:
     )
     _files_in_metadata(table)  # fails before the commit if this release of Iceberg cannot do it
     expired = table.frame(action.expireFiles())
-    if table.is_in_object_store():
+    needed = NeededFiles(())
+    if table.is_in_object_store:
         expired = without_same_objects(expired, _files_in_metadata(table))
-    needed = _needed_files(table)
+    else:
+        needed = _needed_files(table)
     kept_metadata = _kept_metadata(table)
     counts = dict.fromkeys(_EXPIRED.values(), 0)
     deleted: list[str] = []
@@ -78,7 +80,7 @@ def remove_orphans(table: Table) -> dict[str, Any]:
     """
     guard = _guard(table)
     # Hadoop has no file system for object stores, so the table's own FileIO lists them.
-    listing = {"prefix_listing": "true"} if table.is_in_object_store() else {}
+    listing = {"prefix_listing": "true"} if table.is_in_object_store else {}
     kept_metadata = _kept_metadata(table)
     listed = [
         file
@@ -125,7 +127,7 @@ def _guard(table: Table) -> Guard:
 
 def _without_needed(table: Table, files: list[str]) -> list[str]:
     """The files without those that the table's metadata names now, by whatever path."""
-    if table.is_in_object_store():
+    if table.is_in_object_store:
         rows = table.spark.createDataFrame([(file,) for file in files], "path string")
         remaining = without_same_objects(rows, _files_in_metadata(table))
         return sorted(row.path for row in remaining.toLocalIterator())
@@ -134,12 +136,7 @@ def _without_needed(table: Table, files: list[str]) -> list[str]:
 
 
 def _needed_files(table: Table) -> NeededFiles:
-    """The local files that the table's metadata names now, except metadata files.
-
-    None of an object store, where ``without_same_objects`` compares files without collecting their paths.
-    """
-    if table.is_in_object_store():
-        return NeededFiles(())
+    """The local files that the table's metadata names now, except metadata files."""
     # Without distinct, Spark would read one manifest after the other.
     paths = _files_in_metadata(table).select("path").distinct()
     return NeededFiles(row.path for row in paths.toLocalIterator())

@@ -1,5 +1,6 @@
 """The table of a job, and calls of Iceberg's procedures and actions."""
 
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,9 @@ class Table:
         """A dataset of Java as a data frame."""
         return DataFrame(dataset.toDF(), self.spark)
 
+    @cached_property
     def is_in_object_store(self) -> bool:
+        """True unless the table is in local files. A table never changes this."""
         return not is_local(str(self.load().location()))
 
 
