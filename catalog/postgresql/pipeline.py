@@ -146,9 +146,8 @@ class Pipeline:
             connection = self._prepared_connection()
         except psycopg.Error as error:
             self._report_failure(error)
-        except (
-            Exception
-        ):  # the thread's outermost frame; the loop connects again only after ``_use``
+        except Exception:
+            # The thread's outermost frame. The loop connects again only after ``_use``.
             log.exception("No connection for reads in the event loop")
         try:
             self._loop.call_soon_threadsafe(self._use, connection)

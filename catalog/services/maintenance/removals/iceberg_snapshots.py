@@ -115,10 +115,10 @@ def _files(
     )
 
 
-def _is_metadata(path: str, kept: Collection[str]) -> bool:
+def _is_metadata(path: str, kept_metadata: Collection[str]) -> bool:
     """True for a metadata file. Whoever names one as a data file does not remove it."""
     name = path.rpartition("/")[2]
-    return ".metadata.json" in name or name in kept
+    return ".metadata.json" in name or name in kept_metadata
 
 
 def _statistics(

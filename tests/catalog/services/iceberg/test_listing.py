@@ -71,8 +71,8 @@ def test_tables_and_views_are_listed_by_name(actor):
     assert list_tables(actor=actor, namespace=("ns",), kind=TableKind.VIEW) == (views, None)
     assert list_tables(actor=actor, namespace=("ns",), limit=4) == (NAMES, None)
     assert list_tables(actor=actor, namespace=("ns",), limit=3) == (["a", "b", "c"], "c")
-    rest = list_tables(actor=actor, namespace=("ns",), limit=1, page_token="b")
-    assert rest == (["c"], "c")
+    last_page = list_tables(actor=actor, namespace=("ns",), limit=1, page_token="b")
+    assert last_page == (["c"], "c")
     assert list_tables(actor=actor, namespace=("ns",), page_token="d") == ([], None)
 
 
